@@ -20,16 +20,16 @@ LONG = 80
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 146,
-    "lines of code": 31_000,
+    "modules": 147,
+    "lines of code": 31_300,
     "functions over 80 lines": 0,
-    "lines of tests": 29_000,
-    "words in docs": 45_200,
-    "fit, discover, print: functions": 556,
-    "fit, discover, print: outside detectors/": 311,
+    "lines of tests": 29_800,
+    "words in docs": 45_800,
+    "fit, discover, print: functions": 540,
+    "fit, discover, print: outside detectors/": 290,
     "fit, discover, print: modules": 69,
     "detect --report: functions": 940,
-    "detect --report: modules": 92,
+    "detect --report: modules": 94,
 }
 
 _DEFAULT = """

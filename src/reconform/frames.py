@@ -641,6 +641,85 @@ def checked_rows(X: Any) -> Any:
     return X
 
 
+# Parts of the calendar: seconds of a turn, and from when on they are counted (Monday, 1 January).
+YEAR = 365.2425 * 86_400
+TURNS = {"hour": (86_400.0, 0.0), "weekday": (604_800.0, 345_600.0), "month": (YEAR, 0.0)}
+ELAPSED = "elapsed"
+CALENDAR = (ELAPSED, *(f"{part} ({wave})" for part in TURNS for wave in ("sin", "cos")))
+
+
+def calendar_part(seconds: FloatArray, part: str) -> FloatArray:
+    """Read a part of the calendar from seconds since 1970, as a point on a circle.
+
+    Examples
+    --------
+    >>> six, noon = 6 * 3600.0, 12 * 3600.0
+    >>> calendar_part(np.array([0.0, six, noon]), "hour (sin)").round(3)
+    array([0., 1., 0.])
+    """
+    if part == ELAPSED:
+        return seconds
+    turn, start = TURNS[part[: -len(" (sin)")]]
+    angle = 2 * np.pi * ((seconds - start) % turn) / turn
+    return np.asarray(np.sin(angle) if part.endswith("(sin)") else np.cos(angle))
+
+
+# The turns of a part, such as weeks for the weekday, that rows must cover to be compared by it.
+FEWEST_TURNS = 4
+
+
+def calendar_parts(times: Sequence[FloatArray], *, dated: bool = True) -> list[str]:
+    """Say by which parts of the calendar rows can be compared.
+
+    The hour where there are times of several days, the weekday from some weeks on, the month from
+    some years on, in the reference and among the new rows alike: before that they only say which
+    rows are later.
+
+    Parameters
+    ----------
+    times : sequence of float arrays
+        Seconds since 1970 of the reference, and of the new rows if these are known; NaN where
+        there is no time.
+    dated : bool
+        Whether they have a date, too.
+
+    Examples
+    --------
+    >>> calendar_parts([np.arange(0.0, 86_400 * 30, 3600), np.arange(0.0, 86_400 * 5, 3600)])
+    ['hour']
+    """
+    known = [some[np.isfinite(some)] for some in times]
+    if not all(map(len, known)):
+        return []
+    clock = len(np.unique(known[0] % 86_400)) > 1
+    if not dated:
+        return ["hour"] if clock else []
+    span = min(float(some.max() - some.min()) for some in known)
+    parts = [part for part, (turn, _) in TURNS.items() if span >= FEWEST_TURNS * turn - 86_400]
+    return [part for part in parts if clock or part != "hour"]
+
+
+def seconds_of(cells: nw.Series[Any]) -> FloatArray:
+    """Read a column of dates or times of a frame as seconds since 1970, or of the day."""
+    found = []
+    for cell in cells.to_list():
+        if is_missing(cell):
+            found.append(np.nan)
+        elif isinstance(cell, datetime.time):
+            found.append(cell.hour * 3600 + cell.minute * 60 + cell.second + cell.microsecond / 1e6)
+        elif isinstance(cell, datetime.timedelta):
+            found.append(cell.total_seconds())
+        else:
+            found.append(float(np.datetime64(_naive(cell), "us").astype(np.int64)) / 1e6)
+    return np.array(found, dtype=np.float64)
+
+
+def _naive(cell: Any) -> Any:
+    """A time as the clock on the wall has it."""
+    cell = cell.to_timestamp() if hasattr(cell, "to_timestamp") else cell
+    return cell.replace(tzinfo=None) if isinstance(cell, datetime.datetime) else cell
+
+
 def refuse_times(which: str, error: Exception | None = None) -> NoReturn:
     """Say that dates and times are no numbers.
 

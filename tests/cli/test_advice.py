@@ -204,9 +204,6 @@ DETECT = "reconform detect"
             "--validity proven gives a proven list",
         ),
         # data that are refused
-        (f"{DETECT} text.csv textnew.csv", "Encode text as categories with --prepare"),
-        (f"{DETECT} gaps.csv new.csv", "Impute missing values with --prepare"),
-        (f"{DETECT} normal.csv gapsnew.csv", "--prepare"),
         # lists that go on
         (f"{DETECT} large.csv all.csv --fdr 0.5", "--output FILE --only-anomalies writes them all"),
     ],

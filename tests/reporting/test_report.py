@@ -261,7 +261,7 @@ def test_what_is_unusual_about_a_row(kind):
             ("size", "1000", ""),
         ],
         [
-            ("same", "6", "never in the reference"),
+            ("same", "6", "it was 5 in all 200 reference rows"),
             ("size", "-900", ""),
             ("colour", "grey", "0.5% of the reference"),
         ],

@@ -166,8 +166,8 @@ def _numbers(
         if level is not None:
             return [_apart(name, known, seen, level)]
     # Neither file repeats a number, so each of these bounds holds.
-    alone = _no_repeats(known), _no_repeats(seen)
-    p = 2 * columns * min(*alone, _no_repeats(np.concatenate([known, seen])))
+    alone = no_repeats(known), no_repeats(seen)
+    p = 2 * columns * min(*alone, no_repeats(np.concatenate([known, seen])))
     found = []
     if p <= DOUBTFUL and max(alone) < 1.0:
         sentence = (
@@ -197,14 +197,15 @@ def _apart(name: str, known: FloatArray, seen: FloatArray, level: str) -> Findin
     return Finding("range", level, f"{sentence}another unit, another process or a time?", ADVICE)
 
 
-def _no_repeats(values: FloatArray) -> float:
+def no_repeats(values: FloatArray) -> float:
     """Bound the chance that N independent whole numbers within their range never repeat.
 
     Of all laws on L values the uniform one repeats least often: at most the product of 1 - i/L.
     The range is that of the values themselves and one more on each side, as it is not known: up
     to that the bound is exact.
     """
-    if not np.all(values == np.floor(values)) or np.abs(values).max() > 2**53:
+    whole = len(values) > 0 and bool(np.all(values == np.floor(values)))
+    if not whole or np.abs(values).max() > 2**53:
         return 1.0
     size = float(values.max() - values.min() + 3)
     n = len(values)

@@ -408,23 +408,17 @@ def shift_tests(
                 p.reshape(-1, len(what)).argmin(axis=0), p.shape[:2]
             )
             at = sides_at, levels_at, np.arange(len(what))
-            columns = zip(what, sides_at, p[at], expected[at], seen[at], strict=True)
+            numbers = (values[at].tolist() for values in (p, expected, seen))
+            columns = zip(what, sides_at.tolist(), *numbers, strict=True)
             found += [
-                _shortfall(family, name, ("low", "high")[side], float(q), float(e), float(s), tests)
+                Shortfall(family, name, ("low", "high")[side], e, s, q, min(1.0, q * tests))
                 for name, side, q, e, s in columns
             ]
     if counts is not None:
-        tests = len(LEVELS) * families
-        found.append(
-            _shortfall("detector", "score", "high", *rank_shortfall(counts, normal), tests)
-        )
+        q, e, s = rank_shortfall(counts, normal)
+        corrected = min(1.0, q * (len(LEVELS) * families))
+        found.append(Shortfall("detector", "score", "high", e, s, q, corrected))
     return sorted(found, key=lambda test: test.corrected)
-
-
-def _shortfall(
-    family: str, what: str, side: str, p: float, expected: float, seen: float, tests: int
-) -> Shortfall:
-    return Shortfall(family, what, side, expected, seen, p, min(1.0, p * tests))
 
 
 def _statistics(

@@ -18,19 +18,25 @@ from ..detector import ConformalDetector
 from ..detectors.prepare import prepared
 from ..discoveries import Discoveries
 from ..display import percent
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..files import (
     Layout,
     Table,
     normal_rows,
     open_batches,
     read_labelled,
-    read_reference,
 )
 from ..files.cells import to_python
 from ..files.formats import is_standard, label_of, titles_in_words
 from ..files.judge import ReadOptions
-from ..files.reading import group_labels, in_units, plain_time, times_of, whole_units
+from ..files.reading import (
+    group_labels,
+    in_units,
+    plain_time,
+    read_table,
+    times_of,
+    whole_units,
+)
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import render, write_page
@@ -56,25 +62,45 @@ from .output import Voice
 
 
 def read_rows(
-    voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns: Columns
+    voice: Voice,
+    path: str,
+    layout: Layout,
+    ids: tuple[str, ...],
+    columns: Columns,
+    beside: tuple[str, Layout] | None = None,
 ) -> Table:
-    """Read the reference."""
+    """Read the reference, and say what its columns are used as."""
     voice.step(f"Reading {label_of(path)}")
     unit = columns.unit
     # Units have features of their own, whatever their rows hold.
     how = replace(columns, prepare=columns.prepare or unit is not None)
-    read = how.reading(columns.unused(ids), layout)
+    read = how.reading(columns.unused(ids), layout, finds_out=unit is None)
     with voice.gathering_warnings():
         if columns.label is None:
-            table = read_reference(path, **vars(read))
+            table = read_table(path, read, beside=beside)
         else:
-            table, anomalous = read_labelled(path, columns.label, read)
+            table, anomalous = read_labelled(path, columns.label, read, beside=beside)
             anomalous = anomalous if unit is None else whole_units(table, unit, anomalous)
             voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
             table = normal_rows(table, anomalous)
-    if unit is None:
-        return table
-    return in_units(table, unit, group=columns.group, prepare=columns.prepare)
+    for said in said_of_columns(table):
+        voice.say(in_options(said))
+    if unit is not None:
+        table = in_units(table, unit, group=columns.group, prepare=columns.prepare)
+        return replace(table, prepared=columns.prepare)
+    return replace(table, prepared=table.prepared or columns.prepare)
+
+
+def said_of_columns(table: Table) -> list[str]:
+    """Say in a line per column what it is used as; columns that are numbers share one."""
+    plain = [use.name for use in table.uses if use.said == "number"]
+    if len(plain) == len(table.uses):
+        return []
+    every = [f"Column {use.name!r}: {use.said}." for use in table.uses if use.said != "number"]
+    if not plain:
+        return every
+    noun = "Column" if len(plain) == 1 else f"{len(plain):,} columns"
+    return [*every, f"{noun} {listed(plain)}: number{'s' * (len(plain) > 1)}."]
 
 
 def fit_detector(
@@ -83,7 +109,7 @@ def fit_detector(
     """Fit and calibrate the detector that was asked for."""
     detector = fitting.make_detector()
     cad = ConformalDetector(
-        prepared(detector, reference.features) if columns.prepare else detector,
+        prepared(detector, reference.features) if reference.prepared else detector,
         fitting.make_method(),
         random_state=fitting.seed,
         # A full-conformal detector fits while it judges, and that has a bar of its own.
@@ -144,6 +170,7 @@ def facts_of(reference: Table) -> dict[str, Any]:
         "path": reference.path,
         "rows": len(reference),
         "features": list(reference.names),
+        "columns": {use.name: in_options(use.said) for use in reference.uses},
         "sha256": reference.fingerprint,
         "missing": reference.missing,
     }
@@ -183,7 +210,9 @@ def detect(
         raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
     writing.check(voice, REFERENCE=reference, NEW=new, **fitting.inputs)
     known, unknown = files.layouts(reference, new)
-    table = read_rows(voice, reference, known, files.id_columns, columns)
+    table = read_rows(voice, reference, known, files.id_columns, columns, (new, unknown))
+    if not files.id_columns:
+        files = replace(files, id_columns=table.name_columns)
     reference_rows = weighing(table, columns.shift)
     columns = replace(columns, time=columns.time or plain_time(table, columns.unit))
     check_header(new, table, unknown, files, writing, columns=columns)

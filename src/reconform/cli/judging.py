@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ..arrays import BoolArray, FloatArray
 from ..assumption import Verdict
+from ..assumption.history import seen_in
 from ..detector import ConformalDetector
 from ..display import NOMINAL, bound_in_words
 from ..errors import InputError, ReconformError, nearest
@@ -273,7 +274,7 @@ def judge(
             ids=files.id_columns,
             overwrite=writing.overwrite,
         )
-    explained = _explained(judgement, writing.explain)
+    explained = _explained(judgement, files.id_columns)
     bound = false_bound(judgement)
     if judgement.count and judgement.warning:
         voice.warn(judgement.warning)
@@ -285,10 +286,18 @@ def judge(
         "false_bound": bound,
         "anomalies": listed.records(**_rows_within(judgement, listed, files.id_columns)),
         "top": _first(judgement, files.id_columns),
+        "seen": _seen(judgement),
     }
     if explained:
         facts["explanations"] = [explanation.to_dict() for explanation in explained]
     return {**facts, "output": judgement.output, "report": writing.report}
+
+
+def _seen(judgement: FileDiscoveries) -> dict[str, Any]:
+    """What the new rows look like, for those that compare runs."""
+    compared = judgement.compared
+    new, names = (None, ()) if compared is None else (compared.new, compared.names)
+    return seen_in(new, names, judgement.tested)
 
 
 def _rows_within(
@@ -302,12 +311,14 @@ def _rows_within(
     return {"rows": [[{**one, "row": one["row"] + 1} for one in rows] for rows in found]}
 
 
-def _explained(judgement: FileDiscoveries, names: Sequence[str]) -> list[Explanation]:
-    """Explain the rows that were asked for, under the names that they were asked for by."""
+def _explained(judgement: FileDiscoveries, ids: Sequence[str]) -> list[Explanation]:
+    """Explain the rows that were asked for, under the names that they have everywhere."""
     positions = judgement.wanted.positions.tolist()
+    named = [to_python(judgement.wanted.table.column(name)) for name in ids]
+    names = [", ".join(map(str, cells)) for cells in zip(*named, strict=True)]
     return [
         replace(judgement.explain(position=position), row=printable(name))
-        for name, position in zip(names, positions, strict=True)
+        for name, position in zip(names or [str(p + 1) for p in positions], positions, strict=True)
     ]
 
 
@@ -391,8 +402,13 @@ def _tell_verdict(voice: Voice, verdict: Verdict, later: str | None) -> None:
 
 
 def exit_code(facts: Mapping[str, Any], fail_on: Sequence[str]) -> int:
-    """Tell the exit code that was asked for by what was found."""
+    """Tell the exit code that was asked for by what was found.
+
+    An assumption that is broken as it was in earlier runs is no news.
+    """
     verdict = facts["assumption"]["verdict"]
+    if verdict == "broken" and facts.get("since", {}).get("as_before"):
+        verdict = ""
     if verdict in fail_on or (verdict == "broken" and "doubtful" in fail_on):
         return FAILURES["broken"]
     return FAILURES["anomalies"] if "anomalies" in fail_on and facts["flagged"] else 0

@@ -6,7 +6,9 @@ for cron and other schedules: one line of JSON per run, also of one that fails.
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +20,7 @@ from rich.filesize import decimal
 from rich.table import Table as RichTable
 
 from .. import models
+from ..assumption.history import change_since, earlier_run
 from ..atomic import check_place
 from ..detectors.prepare import Feature, describe, restore
 from ..display import percent
@@ -116,7 +119,7 @@ class Remembered:
         """How the reference was read and used, as options are typed: for advised commands."""
         typed: dict[str, Any] = {
             "reference": self.reference,
-            "columns": [names_typed([feature.name for feature in self.features])],
+            "columns": [names_typed(list(dict.fromkeys(f.column for f in self.features)))],
             "detector": self.detector,
         }
         typed |= {"method": method} if method in ("full", "split") else {}
@@ -266,10 +269,8 @@ def fit(
     check_can_be_saved(fitting.method)
     check_separate({"--model": model}, {"REFERENCE": reference, **fitting.inputs})
     check_place(model, overwrite=saving.overwrite)
-    if columns.prepare or ":" in fitting.detector:
-        # Say now what is missing, not after the fit.
-        what = "that was fitted with --prepare" if columns.prepare else f"of {fitting.detector}"
-        extra("skops", "skops", f"saving a model {what}")
+    if ":" in fitting.detector:  # say now what is missing, not after the fit
+        extra("skops", "skops", f"saving a model of {fitting.detector}")
     (layout,) = files.layouts(reference)
     table = read_rows(voice, reference, layout, files.id_columns, columns)
     columns = replace(columns, time=columns.time or plain_time(table, columns.unit))
@@ -279,7 +280,7 @@ def fit(
     voice.step(f"Writing {model}")
     known = Remembered(
         fitting.detector,
-        columns.prepare,
+        table.prepared,
         table.features,
         table.path,
         files.id_columns,
@@ -357,7 +358,8 @@ def _voice(quiet: bool) -> Voice:
         "those that the model was fitted with, unless they are given."
     ),
     examples=[
-        "reconform check plant.rcad new.csv --output flagged.csv --only-anomalies >> checks.jsonl"
+        "reconform check plant.rcad new.csv --only-anomalies --output flagged.csv "
+        "--before checks.jsonl >> checks.jsonl"
     ],
 )
 @click.argument("model", type=PATH)
@@ -366,6 +368,18 @@ def _voice(quiet: bool) -> Voice:
 @deciding_options
 @files_options
 @judging_options
+@family(
+    "before",
+    "Results",
+    dict,
+    [
+        file(
+            "--before",
+            "Compare with earlier runs, whose lines are in this file, and end with exit code 4 "
+            "only if something changed since.",
+        )
+    ],
+)
 @family(
     "voice",
     "Messages",
@@ -379,6 +393,7 @@ def check(
     deciding: Deciding,
     files: Files,
     loading: dict[str, Any],
+    before: dict[str, str | None],
     voice: Voice,
 ) -> None:
     """Check a file with a saved model, for a schedule."""
@@ -391,6 +406,7 @@ def check(
             facts = judge_with(
                 voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
             )
+            facts |= _since(before["before"], info.fingerprint, facts)
             code = exit_code(facts, writing.fail_on)
             found = {**about, "calibration": info.fingerprint, **facts, "exit": code}
             voice.finish(found, in_a_line=True)
@@ -401,6 +417,36 @@ def check(
         raise
     if code:
         sys.exit(code)
+
+
+# So many lines at the end of a file of earlier runs are read.
+MOST_LINES = 1_000
+
+
+def _since(path: str | None, calibration: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare with earlier runs, where a file has their lines; the first run finds none."""
+    if path is None:
+        return {}
+    lines: deque[str] = deque(maxlen=MOST_LINES)
+    with suppress(FileNotFoundError), open(path, encoding="utf-8", errors="replace") as file:
+        lines.extend(file)
+    runs, strange = [], 0
+    for line in filter(str.strip, lines):
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            said = None
+        strange += not isinstance(said, dict) or said.get("command") != "check"
+        run = earlier_run(said, calibration)
+        runs += [] if run is None else [run]
+    if strange and strange == sum(1 for line in lines if line.strip()):
+        raise ReconformError(
+            f"{path}: it holds no lines of reconform check; give the file that they are appended "
+            "to, or the name of a new one."
+        )
+    findings = facts["assumption"]["findings"]
+    broken = [one["check"] for one in findings if one["level"] == "broken"]
+    return {"since": change_since(facts["seen"], broken, runs).to_dict()}
 
 
 def judge_with(

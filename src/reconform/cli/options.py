@@ -368,6 +368,7 @@ class Columns:
     drop: tuple[str, ...]
     prepare: bool
     category: tuple[str, ...]
+    elapsed: tuple[str, ...] = ()
     label: str | None = None
     shift: tuple[str, ...] = ()
     group: str | None = None
@@ -376,8 +377,6 @@ class Columns:
     unit: str | None = None
 
     def __post_init__(self) -> None:
-        if self.category and not self.prepare:
-            raise click.UsageError("--category goes with --prepare, which encodes categories.")
         if self.group is None and self.group_models:
             raise click.UsageError("--group-models goes with --group.")
         if self.shift and self.group is not None:
@@ -393,10 +392,14 @@ class Columns:
         aside = (name for name in (self.group, self.time, *unit) if name is not None)
         return tuple(dict.fromkeys((*ids, *aside)))
 
-    def reading(self, ids: tuple[str, ...], layout: Layout | None) -> TableOptions:
-        """How the library reads a table."""
+    def reading(
+        self, ids: tuple[str, ...], layout: Layout | None, *, finds_out: bool = False
+    ) -> TableOptions:
+        """How the library reads a table; it may find out what the columns are."""
         used = self.columns or None
-        return TableOptions(used, self.drop, ids, self.prepare, self.category, layout)
+        prepare = None if finds_out else self.prepare
+        given = (used, self.drop, ids, prepare, self.category, layout, self.elapsed)
+        return TableOptions(*given)
 
 
 LABEL_HELP = "1 or true for anomalies, 0 or false for normal rows"
@@ -406,15 +409,16 @@ _COLUMNS = [
     _columns_option("--drop", "Leave these columns out."),
     flag(
         "--prepare",
-        "Impute missing values, encode text as categories, and bring numbers to one "
-        f"scale for {scale_matters_to()}; inside every model, so that nothing leaks.",
+        "Impute missing values, encode text as categories, and bring numbers to one scale for "
+        f"{scale_matters_to()}, even where no column needs it; otherwise where one does.",
     ),
     _columns_option(
-        "--category",
-        "Take the numbers in these columns for labels; needs --prepare.",
-        library="categories",
+        "--category", "Take the numbers in these columns for labels.", library="categories"
     ),
 ]
+_ELAPSED = _columns_option(
+    "--elapsed", "Use the time that has passed in these columns of dates, not hour and weekday."
+)
 columns_options = family("columns", "Columns", Columns, _COLUMNS)
 _LABEL = option(
     "--label",
@@ -458,8 +462,9 @@ _SHIFT = _columns_option(
     "the false discovery rate is measured, not proven.",
     library="weights",
 )
-reference_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, *_GROUPS])
-compared_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, _SHIFT, *_GROUPS])
+_READ = [*_COLUMNS, _ELAPSED, _LABEL]
+reference_options = family("columns", "Columns", Columns, [*_READ, *_GROUPS])
+compared_options = family("columns", "Columns", Columns, [*_READ, _SHIFT, *_GROUPS])
 
 
 @dataclass(frozen=True)
@@ -471,6 +476,7 @@ class Files:
     delimiter: str | None
     decimal: str
     missing: tuple[str, ...]
+    no_header: bool = False
 
     def with_unit(self, unit: str | None) -> Files:
         """Units are named by themselves."""
@@ -494,7 +500,7 @@ class Files:
         return self._layout(self.format)
 
     def _layout(self, format: str | None) -> Layout:
-        return Layout(format, self.delimiter, self.decimal, self.missing)
+        return Layout(format, self.delimiter, self.decimal, self.missing, self.no_header)
 
 
 def _tells_format(path: str) -> bool:
@@ -536,6 +542,11 @@ files_options = family(
             multiple=True,
             metavar="TEXT",
             help="Take this text for a missing value, besides the usual ones; may be repeated.",
+        ),
+        flag(
+            "--no-header",
+            "Read text files whose first line is a row already; columns are called 'column 1' and "
+            "so on.",
         ),
     ],
 )

@@ -19,6 +19,8 @@ from sklearn.base import BaseEstimator, clone
 
 from ..errors import MOST_LISTED, ReconformError, listed, nearest
 from ..frames import (
+    CALENDAR,
+    ELAPSED,
     Column,
     checked_rows,
     columns_of,
@@ -50,6 +52,8 @@ class Feature:
     name : str
     labels : tuple of str or None
         The categories of the reference; None for a column of numbers.
+    made : tuple of str, optional
+        For what is made of a date: its column, how dates are written there, and which part it is.
 
     Examples
     --------
@@ -59,6 +63,12 @@ class Feature:
 
     name: str
     labels: tuple[str, ...] | None = None
+    made: tuple[str, str, str] | None = None
+
+    @property
+    def column(self) -> str:
+        """The column of a table that it is read from."""
+        return self.name if self.made is None else self.made[0]
 
     @property
     def is_category(self) -> bool:
@@ -209,12 +219,31 @@ def describe(features: Sequence[Feature]) -> list[dict[str, Any]]:
     [{'name': 'x', 'kind': 'number'},
      {'name': 'colour', 'kind': 'category', 'labels': ['blue', 'red']}]
     """
-    return [
-        {"name": feature.name, "kind": "number"}
-        if feature.labels is None
-        else {"name": feature.name, "kind": "category", "labels": list(feature.labels)}
-        for feature in features
+    return [_described(feature) for feature in features]
+
+
+def _described(feature: Feature) -> dict[str, Any]:
+    if feature.made is not None:
+        return {"name": feature.name, "kind": "date", "made": list(feature.made)}
+    if feature.labels is None:
+        return {"name": feature.name, "kind": "number"}
+    return {"name": feature.name, "kind": "category", "labels": list(feature.labels)}
+
+
+def dated(column: str, written: str, parts: Sequence[str]) -> tuple[Feature, ...]:
+    """Make the features of a date: two for every part of the calendar, as on a clock.
+
+    Examples
+    --------
+    >>> [feature.name for feature in dated("when", "iso", ["hour"])]
+    ['when: hour (sin)', 'when: hour (cos)']
+    """
+    waves = [
+        wave
+        for part in parts
+        for wave in ([part] if part == ELAPSED else [f"{part} (sin)", f"{part} (cos)"])
     ]
+    return tuple(Feature(f"{column}: {wave}", made=(column, written, wave)) for wave in waves)
 
 
 def restore(description: Sequence[Mapping[str, Any]]) -> tuple[Feature, ...]:
@@ -237,6 +266,10 @@ def _restore_one(entry: Mapping[str, Any]) -> Feature:
     match dict(entry):
         case {"name": str(name), "kind": "number", **rest} if not rest:
             return Feature(name)
+        case {"name": str(name), "kind": "date", "made": [str(column), str(how), str(part)]} if (
+            part in CALENDAR and len(entry) == 3
+        ):
+            return Feature(name, made=(column, how, part))
         case {"name": str(name), "kind": "category", "labels": list(labels), **rest} if (
             not rest
             and all(isinstance(label, str) for label in labels)
@@ -244,7 +277,7 @@ def _restore_one(entry: Mapping[str, Any]) -> Feature:
         ):
             return Feature(name, tuple(labels))
     raise ReconformError(
-        "a feature must have a name, a kind ('number' or 'category') and, for a category, "
+        "a feature must have a name, a kind ('number', 'category' or 'date') and, for a category, "
         f"distinct labels; got {entry!r}."
     )
 

@@ -399,7 +399,7 @@ class Ensemble(ABC):
         """Go through all worlds of some new rows, for a certified list.
 
         By one model per row, on D and the row, that scores everything; where the ensemble can be
-        fitted `on` other rows, few worlds are asked for their own list.
+        fitted `on` other rows, some worlds are asked for their own list.
 
         Parameters
         ----------
@@ -419,6 +419,10 @@ class Ensemble(ABC):
         """D, where the ensemble can be fitted `on` other rows, which seldom takes long."""
         return None
 
+    def worlds_asked(self, within: int) -> int:
+        """In how many worlds of a row lists are made anew, if so many are within reach."""
+        return within
+
     def on(self, reference: FloatArray) -> Ensemble:
         """Fit the same full-conformal ensemble on other reference rows."""
         raise NotImplementedError(f"{type(self).__name__} is fitted once")
@@ -435,57 +439,50 @@ def worlds_by_scores(
             yield j, count_exchanges(own, np.delete(others, j), step)
 
 
-# A row is certified by lists of its own worlds if their references have so many cells at most.
-MOST_REFITTED = 300_000
-
-
 def worlds_by_lists(
     ensemble: Ensemble, X: FloatArray, augmented_blocks: Iterable[AugmentedScores], step: StepUp
 ) -> Iterator[tuple[int, Exchanges]]:
-    """Count all worlds of new rows; lists are those of full-conformal ranks in every world.
+    """Count all worlds of new rows; lists are as long as full-conformal ranks make them.
 
-    With K the length by one model, lists have 2 K + 8 rows at most, and worlds whose row is found
-    in none so long are left out: both are functions of D and x_j as one set and of the other new
-    rows (docs/guarantees).
+    In the worlds of the most unusual rows of E_j every other new row is ranked by a model of its
+    own, and the longest of their lists counts: a function of D and x_j as one set and of the other
+    new rows (docs/guarantees). An anomaly is among these rows, and its own list with it.
     """
-    actual, m = ensemble.batch_ranks(X).at_most, len(X)
+    assert ensemble.fitted_on is not None
+    D, actual, m = ensemble.fitted_on, ensemble.batch_ranks(X).at_most, len(X)
     for augmented in augmented_blocks:
-        assert ensemble.fitted_on is not None
-        D = ensemble.fitted_on if augmented.order is None else ensemble.fitted_on[augmented.order]
+        if augmented.order is not None:
+            D = ensemble.fitted_on[augmented.order]
         for j, own, others in zip(
             augmented.rows.tolist(), augmented.own, augmented.others, strict=True
         ):
-            n, ordered = len(D), np.sort(own)
-            longest = step.count(np.searchsorted(ordered, np.delete(others, j), side="right"))
-            cap = StepUp(step.limits[: min(2 * longest + 8, m) + 1], step.rows)
+            there, ordered = np.delete(np.arange(m), j), np.sort(own)
+            among = np.searchsorted(ordered, others[there], side="right")
             ranks = np.searchsorted(ordered, own, side="right")
-            found = np.flatnonzero(ranks <= cap.highest)
-            if len(found) * D.size > MOST_REFITTED:
-                yield j, exchanges_at(own, longest, step)
-                continue
-            if ranks[-1] > cap.highest:
-                yield j, Exchanges(int(ranks[-1]), 0, (), step.rows)
-                continue
-            every, there = np.vstack([D, X[j]]), np.delete(np.arange(m), j)
-            lengths = np.empty(len(found), dtype=np.int64)
-            for k, w in enumerate(found):
-                theirs = actual[there]
-                if w != n:
-                    batch = X.copy()
-                    batch[j] = every[w]
-                    other = ensemble.on(np.delete(every, w, axis=0))
-                    theirs = other.batch_ranks(batch, rows=there).at_most
-                lengths[k] = cap.count(theirs)
-            yield j, _exchanges(ranks[found], lengths, found[-1] == n, step)
+            longest, every = step.count(among), np.vstack([D, X[j]])
+            most = ensemble.worlds_asked(int((ranks <= _reach(longest, step)).sum()))
+            asked = own < ordered[most] if most <= len(D) else np.ones(len(own), dtype=np.bool_)
+            # The most unusual row says how far the others are asked; ties are asked together.
+            for later in (False, True):
+                cap, reached = min(2 * longest + 8, m), _reach(longest, step)
+                if later and ranks[-1] > reached:
+                    break  # x_j is not found, however long the list
+                near = there[among <= 3 * reached + 8]
+                unusual = (own > ordered[0]) & (ranks <= reached) if later else own == ordered[0]
+                for w in np.flatnonzero(asked & unusual):
+                    theirs = actual[near]
+                    if w != len(D):
+                        batch = X.copy()
+                        batch[j] = every[w]
+                        other = ensemble.on(np.delete(every, w, axis=0))
+                        theirs = other.batch_ranks(batch, rows=near).at_most
+                    longest = max(longest, step.count(theirs))
+            yield j, exchanges_at(own, min(longest, cap), step)
 
 
-def _exchanges(ranks: RankArray, lengths: RankArray, with_actual: bool, step: StepUp) -> Exchanges:
-    """Put together the ranks and lists of some worlds, of which the actual one comes last."""
-    found = ranks <= step.limits[lengths]
-    lists = zip(*np.unique(lengths[found], return_counts=True), strict=True)
-    counted = tuple((int(length), int(worlds)) for length, worlds in lists)
-    count = int(lengths[-1]) if with_actual and found[-1] else 0
-    return Exchanges(int(ranks[-1]), count, counted, step.rows)
+def _reach(longest: int, step: StepUp) -> int:
+    """Say how large ranks may get in lists of at most twice this length, or a little more."""
+    return int(step.limits[min(2 * longest + 8, len(step.limits) - 1)])
 
 
 class ResampledEnsemble(Ensemble):

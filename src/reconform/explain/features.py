@@ -233,6 +233,22 @@ def _rarity(share: float) -> float:
     return float(-ndtri(share / 2)) if share > 0 else NEVER
 
 
+def never_seen(reference: FeatureColumn, *, missing: bool = False) -> str:
+    """Say that the reference never has a value, and what it has if that is always the same.
+
+    Examples
+    --------
+    >>> never_seen(FeatureColumn("fault", np.zeros(1200), True))
+    'it was 0 in all 1,200 reference rows'
+    """
+    values = reference.values
+    first = values[0] if len(values) else None
+    if missing or first is None or first != first or not (values == first).all():
+        return "never in the reference"
+    shown = f"{first:.5g}" if reference.numeric else str(first)
+    return f"it was {shown} in all {len(values):,} reference rows"
+
+
 def _unusual(
     feature: int, column: FeatureColumn, row: int, strength: float, reference: FeatureColumn
 ) -> Unusual:
@@ -240,7 +256,7 @@ def _unusual(
     missing = cell is None or cell != cell
     value = "missing" if missing else f"{cell:.5g}" if column.numeric else str(cell)
     if np.isinf(strength):
-        note = "never in the reference"
+        note = never_seen(reference, missing=bool(missing))
     elif missing or not (column.numeric and reference.numeric):
         note = f"{200 * float(ndtr(-strength)):.2g}% of the reference"
     else:

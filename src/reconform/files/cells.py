@@ -11,10 +11,12 @@ missing.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import Feature, describe
-from ..frames import label_code
+from ..frames import calendar_part, label_code
 
 if TYPE_CHECKING:
     from .formats import Layout
@@ -37,6 +39,12 @@ MISSING = (
 # Beyond it, not every whole number is a float64; longer ones than this are not numbers of rows.
 EXACT = 2.0**53
 WHOLE = re.compile(r"[+-]?[0-9]{16,300}")
+# Numbers as people and spreadsheets write them: 1,565.00 or 1,234,567 or 12.5 %, where it is clear.
+MINUS = "\u2212"
+WRITTEN = (
+    r"^[+-]?[0-9]{1,3}(,[0-9]{3})+\.[0-9]+ ?%?$|^[+-]?[0-9]{1,3}(,[0-9]{3}){2,} ?%?$"
+    r"|^[+-]?[0-9]+(\.[0-9]+)? ?%$"
+)
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 
 
@@ -405,6 +413,14 @@ def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, Bo
     >>> numbers(pa.chunked_array([["1.5", " true", "n/a", "red"]]), Layout(), parse=True)
     (array([1.5, 1. , nan, nan]), array([False, False, False,  True]))
     """
+    values, unreadable = _numbers(column, layout, parse)
+    for text in layout.missing:  # -200 is -200.0, too
+        if re.match(NUMBER, text):
+            values[values == float(text)] = np.nan
+    return values, unreadable
+
+
+def _numbers(column: Any, layout: Layout, parse: bool) -> tuple[FloatArray, BoolArray]:
     kind = kind_of(column.type)
     if kind == "number":
         return _to_float(column), np.zeros(len(column), dtype=bool)
@@ -419,6 +435,10 @@ def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, Bo
     if layout.decimal == ",":
         # A point is then no decimal sign: 1.500 may well mean one thousand and a half.
         cells = pc.replace_substring(pc.replace_substring(cells, ".", "·"), ",", ".")
+    else:
+        cells = pc.replace_substring(cells, MINUS, "-")
+        bare = pc.replace_substring_regex(cells, "[, %]", "")
+        cells = pc.if_else(pc.match_substring_regex(cells, WRITTEN), bare, cells)
     lower = pc.utf8_lower(cells)
     cells = pc.if_else(pc.equal(lower, "true"), "1", cells)
     cells = pc.if_else(pc.equal(lower, "false"), "0", cells)
@@ -435,6 +455,79 @@ def texts(column: Any, layout: Layout, *, parse: bool) -> Any:
     cells = pc.utf8_trim_whitespace(cells)
     gone = pc.is_in(cells, value_set=pa.array([*MISSING, *layout.missing], cells.type))
     return pc.if_else(gone, pa.scalar(None, cells.type), cells)
+
+
+# How dates are written: as ISO 8601 has it, with a type of their own, or as people do.
+_DAYS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y", "%m/%d/%y")
+TIMES = ("%H:%M:%S", "%H:%M", "%H.%M.%S")
+DATE_FORMATS = (
+    "iso",
+    *(f"{day} {time}" for day in _DAYS for time in TIMES),
+    *_DAYS,
+    *TIMES,
+    *("%Y%m%dT%H%M%S", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y"),
+)
+_ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?)?$"
+_ZONE = r"(:[0-9]{2}([.,][0-9]+)?) ?(Z|UTC|[+-][0-9]{2}:?[0-9]{2})$"
+
+
+def seconds(
+    column: Any, written: str, layout: Layout, *, parse: bool
+) -> tuple[FloatArray, BoolArray]:
+    """Read dates as seconds since 1970 on the clock of the wall, and mark what are none.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from reconform.files import Layout
+    >>> cells = pa.chunked_array([["1970-01-02T00:00:01+02:00", "", "soon"]])
+    >>> seconds(cells, "iso", Layout(), parse=True)
+    (array([86401.,    nan,    nan]), array([False, False,  True]))
+    """
+    if kind_of(column.type) == "time":
+        return _typed_seconds(column), np.zeros(len(column), dtype=bool)
+    if kind_of(column.type) != "text":
+        return np.full(len(column), np.nan), _to_bool(pc.is_valid(column))
+    cells = texts(column, layout, parse=parse)
+    there = _to_bool(pc.is_valid(cells))
+    if written == "iso":
+        cells = pc.replace_substring_regex(cells, _ZONE, r"\1")
+        cells = pc.replace_substring(cells, ",", ".")
+        cells = pc.replace_substring_regex(cells, r"(\.[0-9]{6})[0-9]+$", r"\1")
+        fits = pc.match_substring_regex(cells, _ISO)
+        cells = pc.if_else(fits, cells, pa.scalar(None, cells.type))
+        try:
+            times = pc.cast(cells, pa.timestamp("us"))
+        except pa.ArrowInvalid:  # a day that no calendar has
+            times = pa.array(map(_day_and_time, cells.to_pylist()), pa.timestamp("us"))
+    else:
+        times = pc.strptime(cells, written, "us", error_is_null=True)
+    values = _typed_seconds(times)
+    return values, there & np.isnan(values)
+
+
+def _day_and_time(cell: str | None) -> datetime.datetime | None:
+    """One date as ISO 8601 has it; None for a day that no calendar has."""
+    with suppress(ValueError, TypeError):
+        return datetime.datetime.fromisoformat(cell)  # type: ignore[arg-type]
+    return None
+
+
+def _typed_seconds(column: Any) -> FloatArray:
+    """Seconds of a column of times, dates or durations."""
+    types, type = pa.types, column.type
+    if types.is_timestamp(type) and type.tz is not None:
+        column = pc.local_timestamp(column)
+    if types.is_date(type):
+        column, unit = pc.cast(column, pa.timestamp("ms")), "ms"
+    elif types.is_interval(type):
+        return np.full(len(column), np.nan)
+    else:
+        unit = type.unit
+    ticks = pc.cast(pc.cast(column, pa.int32()) if types.is_time32(type) else column, pa.int64())
+    per = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+    values = pc.cast(ticks, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.array(values, dtype=np.float64) / per
 
 
 def codes(column: Any, layout: Layout, *, parse: bool) -> FloatArray:
@@ -477,15 +570,23 @@ def matrix(
     X = np.empty((table.num_rows, len(features)))
     if not table.num_rows:
         return X, False
-    plain = [j for j, feature in enumerate(features) if feature.labels is None]
+    plain = [j for j, f in enumerate(features) if f.labels is None and f.made is None]
     unreadable = False
     if plain:
         columns = [table.column(features[j].name) for j in plain]
         values, marks = all_numbers(columns, layout, parse=parse)
         X[:, plain] = values.T
         unreadable = bool(marks.any())
+    times: dict[tuple[str, str], tuple[FloatArray, BoolArray]] = {}
     for j, feature in enumerate(features):
-        if feature.labels is not None:
+        if feature.made is not None:
+            column, written, part = feature.made
+            if (column, written) not in times:
+                read = seconds(table.column(column), written, layout, parse=parse)
+                times[column, written] = read
+                unreadable = unreadable or bool(read[1].any())
+            X[:, j] = calendar_part(times[column, written][0], part)
+        elif feature.labels is not None:
             X[:, j] = codes(table.column(feature.name), layout, parse=parse)
     return X, unreadable
 
@@ -505,7 +606,7 @@ def rounded(table: Any, features: Sequence[Feature], X: FloatArray, *, parse: bo
     large = np.abs(X) >= EXACT
     found = []
     for j in np.flatnonzero(large.any(axis=0)).tolist():
-        column = table.column(features[j].name)
+        column = table.column(features[j].column)
         whole = pa.types.is_integer(column.type) or (parse and kind_of(column.type) == "text")
         if whole and features[j].labels is None:
             cells = words(column.filter(pa.array(large[:, j]))).to_pylist()

@@ -164,6 +164,8 @@ class Layout:
         The decimal sign of a text file.
     missing : tuple of str
         Cells of a text file that mean "missing", besides the usual ones.
+    no_header : bool
+        Whether a text file begins with its first row: columns are called "column 1" and so on.
 
     Examples
     --------
@@ -175,6 +177,7 @@ class Layout:
     delimiter: str | None = None
     decimal: str = "."
     missing: tuple[str, ...] = field(default=())
+    no_header: bool = False
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -308,6 +311,7 @@ def _text(title: str, suffix: str, delimiter: str) -> Format:
             layout.delimiter or delimiter,
             stated=layout.delimiter is not None,
             compressed=file.compressed,
+            no_header=layout.no_header,
         ),
         create=lambda sink, schema, _, layout: TextWriter(
             sink, schema, layout.delimiter or delimiter, layout.decimal

@@ -92,7 +92,7 @@ T = TypeVar("T")
 
 
 class Wanted:
-    """Finds rows by their positions from 0, or by identifiers, which stand in some columns."""
+    """Finds rows by their positions from 0, or by any of their identifiers."""
 
     def __init__(self, wanted: Sequence[int | str], ids: Sequence[str]) -> None:
         self._wanted, self._ids = wanted, ids
@@ -114,8 +114,8 @@ class Wanted:
             return
         columns = [to_python(table.column(name)) for name in self._ids]
         for i, cells in enumerate(zip(*columns, strict=True)):
-            name = ", ".join(map(str, cells))
-            if name in self._named:
+            ids = list(map(str, cells))
+            for name in {", ".join(ids), *ids} & self._named.keys():
                 self._named[name].append(start + i)
 
     def found(self, label: str, rows: int) -> IndexArray:
@@ -128,6 +128,8 @@ class Wanted:
                 positions.append(int(one))
                 continue
             places = self._named[one]
+            if not places and one.isascii() and one.isdigit() and 0 < int(one) <= rows:
+                places = [int(one) - 1]  # no row has the name: it is the number of one
             if len(places) != 1:
                 many = "no row" if not places else f"{len(places):,} rows"
                 raise InputError(label, f"{many} with the identifier {one!r}; one is needed.")

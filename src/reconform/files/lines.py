@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
+import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import Feature
 from ..errors import InputError, listed, nearest, warn_once
-from ..frames import label_code, rounded_sentence
-from .cells import EXACT, MISSING, NUMBER, WHOLE
+from ..frames import calendar_part, label_code, rounded_sentence
+from .cells import EXACT, MISSING, NUMBER, WHOLE, seconds
+from .formats import Layout
 from .text import LONGEST_ROW
 
 LABEL = "standard input"
@@ -129,7 +131,7 @@ class LineReader:
         self.allow_missing = allow_missing
         self._delimiter = DELIMITERS.get(format)
         self._header: list[str] | None = None  # of text
-        self._needed = [*(feature.name for feature in features), *id_columns]
+        self._needed = [*dict.fromkeys(feature.column for feature in features), *id_columns]
 
     def read(self, lines: Sequence[NumberedLine]) -> Block:
         """Read a block of lines."""
@@ -143,7 +145,7 @@ class LineReader:
                 if row is None:
                     continue
                 try:
-                    cells = [row[feature.name] for feature in self.features]
+                    cells = [row[feature.column] for feature in self.features]
                     carried = {name: row[name] for name in self.id_columns}
                 except KeyError:
                     self._check_names(list(row), "key")
@@ -220,7 +222,7 @@ class LineReader:
             raise _LineError(f"it has {got}, and the header has {len(self._header)}.")
         row: dict[str, Any] = dict(zip(self._header, fields, strict=True))
         ids = {name: row[name] for name in self.id_columns}
-        return row | {f.name: _parsed(f, row[f.name]) for f in self.features} | ids
+        return row | {f.column: _parsed(f, row[f.column]) for f in self.features} | ids
 
 
 def _object(raw: bytes) -> dict[str, Any]:
@@ -245,11 +247,11 @@ def _object(raw: bytes) -> dict[str, Any]:
 def _parsed(feature: Feature, cell: str) -> Any:
     """A cell of text as JSON would have it, by the rules for files."""
     cell = cell.strip()
-    if not feature.is_category and A_NUMBER.match(cell):
+    if not feature.is_category and not feature.made and A_NUMBER.match(cell):
         return int(cell) if WHOLE.fullmatch(cell) else float(cell)
     if cell in MISSING:
         return None
-    return cell if feature.is_category else TRUTH.get(cell.lower(), cell)
+    return cell if feature.is_category or feature.made else TRUTH.get(cell.lower(), cell)
 
 
 def _is_rounded(value: Any) -> bool:
@@ -266,6 +268,12 @@ def _number(feature: Feature, value: Any) -> float:
     if isinstance(value, list | dict):
         kind = "a list" if isinstance(value, list) else "an object"
         raise _LineError(f"{feature.name!r} is {kind}; write one value.")
+    if feature.made is not None:
+        _, written, part = feature.made
+        read, bad = seconds(pa.chunked_array([[str(value)]]), written, Layout(), parse=True)
+        if bad.any():
+            raise _LineError(f"{feature.column!r} is {str(value)[:40]!r}, and should be a date.")
+        return float(calendar_part(read, part)[0])
     if feature.labels is not None:
         return label_code(value if isinstance(value, str) else json.dumps(value))
     if isinstance(value, str):

@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ..units import UnitFeatures, UnitRows, by_time, codes_of_units, periods
 from .cells import Fingerprint, all_numbers, kind_of, matrix, numbers, rounded, texts, to_python
 from .columnar import Source
 from .formats import FORMATS, Layout, noted
+from .kinds import Use, uses_of
 from .source import CachedSource, open_source, opened_once
 from .survey import ColumnSurvey, labels_of, refuse_new, refuse_reference, survey, too_many_rows
 
@@ -79,6 +80,10 @@ class ReadOptions:
     unit_column: str | None = None
 
 
+# Identifiers that name a row.
+MOST_NAMES = 2
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """A reference in memory.
@@ -96,6 +101,10 @@ class Table:
         Number of missing values by column, where there are any.
     fingerprint : str
         SHA-256 of what the detector sees: names, kinds and values.
+    uses : tuple of Use
+        What every column is used as, where that was to be found out.
+    prepared : bool
+        Whether the detector has to be prepared: for categories, dates or missing values.
     units : UnitFeatures or None
         How rows became features of units, where the rows of X are units.
     """
@@ -106,10 +115,17 @@ class Table:
     ids: Any = field(repr=False)
     missing: dict[str, int]
     fingerprint: str
+    uses: tuple[Use, ...] = ()
+    prepared: bool = False
     units: UnitFeatures | None = None
 
     def __len__(self) -> int:
         return len(self.X)
+
+    @property
+    def name_columns(self) -> tuple[str, ...]:
+        """Identifiers that were found, and name the rows."""
+        return tuple(use.name for use in self.uses if use.names_rows)[:MOST_NAMES]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -134,10 +150,13 @@ class TableOptions:
         Leave these columns out.
     id_columns : sequence of str
         Identifiers or times: never used.
-    prepare : bool
-        Take text as categories and let values be missing; see `reconform.Prepare`.
+    prepare : bool or None
+        Take text as categories and let values be missing; see `reconform.Prepare`. With None,
+        find out what every column is, prepare where that is needed, and leave out identifiers.
     categories : sequence of str
         Columns of numbers that are only labels; with `prepare`.
+    elapsed : sequence of str
+        Dates of which the time that has passed is a feature; with ``prepare=None``.
     layout : Layout or None
         How text files are written, where their names do not say it.
     """
@@ -145,12 +164,13 @@ class TableOptions:
     columns: Sequence[str] | None = None
     drop: Sequence[str] = ()
     id_columns: Sequence[str] = ()
-    prepare: bool = False
+    prepare: bool | None = False
     categories: Sequence[str] = ()
     layout: Layout | None = None
+    elapsed: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.categories and not self.prepare:
+        if self.categories and self.prepare is False:
             raise ReconformError("`categories` are encoded by `prepare=True`: give it too.")
 
 
@@ -160,7 +180,7 @@ def read_reference(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     id_columns: Sequence[str] = (),
-    prepare: bool = False,
+    prepare: bool | None = False,
     categories: Sequence[str] = (),
     allow_missing: bool | None = None,
     layout: Layout | None = None,
@@ -178,9 +198,10 @@ def read_reference(
         Leave these columns out.
     id_columns : sequence of str
         Identifiers or times: never used. The reference need not have them.
-    prepare : bool
+    prepare : bool or None
         Take text columns as categories and let values be missing; for a detector made by
-        `reconform.detectors.prepare.prepared`.
+        `reconform.detectors.prepare.prepared`. With None, find out what every column is
+        (`Table.uses`): dates become features, identifiers and empty columns are left out.
     categories : sequence of str
         Columns whose numbers are only labels; with `prepare`.
     allow_missing : bool, optional
@@ -212,21 +233,41 @@ def read_reference(
     >>> folder.cleanup()
     """
     how = TableOptions(columns, drop, id_columns, prepare, categories, layout)
-    return _read(path, how, prepare if allow_missing is None else allow_missing)
+    return read_table(path, how, allow_missing)
 
 
-def _read(path: str | Path, how: TableOptions, allow_missing: bool) -> Table:
-    """Read a reference."""
+def read_table(
+    path: str | Path,
+    how: TableOptions,
+    allow_missing: bool | None = None,
+    beside: tuple[str | Path, Layout] | None = None,
+) -> Table:
+    """Read a reference; beside new rows, what columns are is decided from both files."""
     layout = how.layout or Layout()
-    with open_source(path, layout) as file:
-        names = _select(file, how)
+    if allow_missing is None:
+        allow_missing = how.prepare is not False
+    with open_source(path, layout) as file, ExitStack() as stack:
+        other = None
+        if how.prepare is None and beside is not None and Path(beside[0]).is_file():
+            other = stack.enter_context(open_source(*beside))
+        names = _select(file, how, () if other is None else other.schema.names)
         ids = [name for name in how.id_columns if name in file.schema.names]
         source = CachedSource(file, [*names, *ids])
         _check_known(source, "categories", how.categories, names)
+        _check_known(source, "elapsed", how.elapsed, names)
         _check_labels(source, how.categories)
         rows = default_batch_rows(len(source.schema.names))
         surveys = survey(source, names, layout, rows, most=_most_rows(source, len(names)))
-        features = _features(source, names, how, surveys, allow_missing)
+        uses: tuple[Use, ...] = ()
+        gaps = False
+        if how.prepare is None:
+            uses, gaps = _uses(source, other, names, how, surveys, rows)
+            ids += [use.name for use in uses if use.names_rows][:MOST_NAMES]
+            names = [use.name for use in uses if use.features]
+            if not names:
+                said = ", ".join(f"{use.name!r} ({use.said})" for use in uses[:MOST_SHOWN])
+                raise InputError(source.label, f"no column is left to use: {said}.")
+        features = _features(source, names, how, surveys, allow_missing, uses)
         X = np.empty((surveys[names[0]].rows, len(features)))
         kept, inexact, start = [], set(), 0
         for table in source.tables([*names, *ids], rows):
@@ -243,7 +284,40 @@ def _read(path: str | Path, how: TableOptions, allow_missing: bool) -> Table:
             ids=pa.concat_tables(kept) if ids else None,
             missing=missing_counts(X, features),
             fingerprint=Fingerprint(features).add(X).hexdigest(),
+            uses=uses,
+            prepared=bool(how.prepare)
+            or (how.prepare is None and (gaps or any(f.is_category or f.made for f in features))),
         )
+
+
+def _uses(
+    source: Source,
+    other: Source | None,
+    names: list[str],
+    how: TableOptions,
+    surveys: dict[str, ColumnSurvey],
+    rows: int,
+) -> tuple[tuple[Use, ...], bool]:
+    """Find out what columns are, from the reference and the new rows, and whether values miss."""
+    layout, sources, looked = how.layout or Layout(), [source], [surveys]
+    if other is not None:
+        shared = [name for name in names if name in other.schema.names]
+        sources.append(CachedSource(other, shared))
+        looked.append(survey(sources[1], shared, layout, rows) if shared else {})
+    uses = uses_of(
+        sources,
+        looked,
+        layout,
+        rows,
+        categories=how.categories,
+        elapsed=how.elapsed,
+        named=how.columns is not None,
+    )
+    if other is not None:  # rows are named alike everywhere
+        uses = [replace(use, names_rows=use.names_rows and use.name in looked[1]) for use in uses]
+    used = [use.name for use in uses if use.features]
+    gaps = any(found[name].missing for found in looked for name in used if name in found)
+    return tuple(uses), gaps
 
 
 def _features(
@@ -252,15 +326,23 @@ def _features(
     how: TableOptions,
     surveys: dict[str, ColumnSurvey],
     allow_missing: bool,
+    uses: Sequence[Use],
 ) -> tuple[Feature, ...]:
     """Say which columns are categories, with their labels; refuse what no detector could use."""
     count, layout = surveys[names[0]].rows, how.layout or Layout()
     if count < 2:
         raise InputError(source.label, f"it has {count} row(s); a reference needs at least two.")
+    if uses:
+        features = tuple(feature for use in uses for feature in use.features)
+        plain = {f.name: surveys[f.name] for f in features if not f.is_category and not f.made}
+        refuse_reference(source, plain, {}, prepare=True, allow_missing=allow_missing)
+        return features
     text = [n for n in names if how.prepare and surveys[n].nature == "text"]
     text += [n for n in how.categories if n not in text]
     labels = labels_of(source, text, layout, default_batch_rows(len(source.schema.names)))
-    refuse_reference(source, surveys, labels, prepare=how.prepare, allow_missing=allow_missing)
+    refuse_reference(
+        source, surveys, labels, prepare=bool(how.prepare), allow_missing=allow_missing
+    )
     features = tuple(Feature(name, labels.get(name)) for name in names)
     many = too_many_labels(features, count)
     if many is not None:
@@ -505,7 +587,7 @@ class Batches:
 
     def read(self, more: Sequence[str] = ()) -> Iterator[tuple[Any, FloatArray]]:
         """Yield the columns of the features as they are in the file, and their matrix."""
-        used = [feature.name for feature in self.features]
+        used = list(dict.fromkeys(feature.column for feature in self.features))
         also = (self.group_column, self.time_column)
         read = [*used, *(name for name in also if name is not None and name not in used)]
         plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
@@ -568,7 +650,7 @@ class Batches:
         if not self.source.is_text:
             return table
         columns, names = list(table.columns), table.column_names
-        plain = {feature.name for feature in self.features if not feature.is_category}
+        plain = {f.name for f in self.features if not f.is_category and not f.made}
         where = [j for j, name in enumerate(names) if name in plain]
         values, _ = all_numbers([columns[j] for j in where], self.layout, parse=True)
         for j, cells in zip(where, values, strict=True):
@@ -650,7 +732,7 @@ def open_batches(
     with open_source(path, layout) as source:
         names = source.schema.names
         known = set(names)
-        gone = [feature.name for feature in features if feature.name not in known]
+        gone = list(dict.fromkeys(f.column for f in features if f.column not in known))
         if gone:
             raise InputError(
                 source.label,
@@ -698,11 +780,11 @@ def default_batch_rows(columns: int) -> int:
     return max(1, min(BATCH_ROWS, BATCH_CELLS // max(1, columns)))
 
 
-def _select(source: Source, how: TableOptions) -> list[str]:
-    """Names of the columns to use, in the order of the file."""
+def _select(source: Source, how: TableOptions, more: Sequence[str] = ()) -> list[str]:
+    """Names of the columns to use, in the order of the file; others may be in the new rows."""
     names, columns = source.schema.names, how.columns
     _check_known(source, "columns", columns or (), names)
-    _check_known(source, "drop", how.drop, names)
+    _check_known(source, "drop", [name for name in how.drop if name not in more], names)
     unused = {*how.drop, *how.id_columns}
     both = [name for name in columns or () if name in unused]
     if both:
@@ -713,7 +795,7 @@ def _select(source: Source, how: TableOptions) -> list[str]:
     used = [name for name in names if name in wanted and name not in unused]
     if not used:
         raise InputError(source.label, f"no column is left to use; it has {listed(names)}.")
-    for name in used:
+    for name in used if how.prepare is not None else ():
         if not name.strip() or re.fullmatch(r"__index_level_\d+__", name):
             raise InputError(
                 source.label,
@@ -761,6 +843,7 @@ def read_labelled(
     options: TableOptions = AS_THEY_ARE,
     *,
     allow_missing: bool | None = None,
+    beside: tuple[str | Path, Layout] | None = None,
 ) -> tuple[Table, BoolArray]:
     r"""Read a file of rows with labels; the labels are no feature.
 
@@ -772,6 +855,8 @@ def read_labelled(
     options : TableOptions
     allow_missing : bool, optional
         Whether missing values may pass; by default with `prepare` only.
+    beside : pair of path and Layout, optional
+        The new rows, as in `read_reference`.
 
     Returns
     -------
@@ -811,7 +896,7 @@ def read_labelled(
                 )
         drop = [name for name in options.drop if name != label]
         how = replace(options, drop=drop, id_columns=[*options.id_columns, label])
-        table = _read(path, how, options.prepare if allow_missing is None else allow_missing)
+        table = read_table(path, how, allow_missing, beside)
     return table, _anomalous(table, label, layout, FORMATS[layout.format_of(path)].is_text)
 
 
@@ -833,7 +918,7 @@ def normal_rows(table: Table, anomalous: BoolArray) -> Table:
         if feature.labels is not None:  # a label that only anomalies have is not known
             there = set(X[:, j].tolist())
             labels = tuple(label for label in feature.labels if label_code(label) in there)
-            features[j] = Feature(feature.name, labels)
+            features[j] = replace(feature, labels=labels)
     return replace(
         table,
         X=X,

@@ -199,9 +199,15 @@ def refuse_new(
     allow_missing: bool,
 ) -> None:
     """Refuse new rows with a sentence for every kind of trouble in them."""
-    plain = [surveys[feature.name] for feature in features if not feature.is_category]
+    plain = [surveys[f.name] for f in features if not f.is_category and f.made is None]
     odd = [found for found in plain if found.is_odd]
+    dates = {f.column: surveys[f.column] for f in features if f.made is not None}
     complaints = _Complaints(source)
+    complaints.add(
+        "something else than dates, or dates written otherwise than in the reference,",
+        [s for s in dates.values() if s.unreadable],
+        "Correct these cells, or leave the column out with `drop`.",
+    )
     complaints.add(
         "text where the reference has numbers",
         [s for s in odd if s.nature in ("text", "stray")],

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import os
 import re
 import zlib
@@ -46,16 +47,31 @@ class TextSource(Source):
     is_text = True
 
     def __init__(
-        self, path: Path, label: str, delimiter: str, stated: bool, compressed: bool
+        self,
+        path: Path,
+        label: str,
+        delimiter: str,
+        *,
+        stated: bool,
+        compressed: bool = False,
+        no_header: bool = False,
     ) -> None:
         self.path = path
         self.label = label
         self.delimiter = delimiter
         self.compressed = compressed
+        self.no_header = no_header
         names, row = self._first_records()
         if not stated:
             self._check_delimiter(names)
-        self._check_header(names)
+        if no_header:
+            names = [""] * len(names)
+        else:
+            self._check_header(names)
+        self._first = names[:1]
+        self._names = _named(names)
+        self._renamed = self._names != names
+        names = self._names
         usual = min(len(self.delimiter.join(row).encode()), CELL_BYTES * len(names))
         self._block = max(BLOCK_BYTES, min(ROWS_IN_BLOCK * usual, LARGEST_FIRST))
         self.schema = pa.schema([(name, pa.string()) for name in names])
@@ -84,15 +100,18 @@ class TextSource(Source):
 
     def line(self, row: int) -> int | None:
         """Line of a row, found by reading up to it."""
-        for number, (line, _) in enumerate(self._records(), start=-1):
+        for number, (line, _) in enumerate(self._records(), start=0 if self.no_header else -1):
             if number == row:
                 return line
         return None
 
     def _reader(self, stream: Any) -> Any:
+        names: dict[str, Any] = {}
+        if self._renamed:
+            names = {"column_names": self._names, "skip_rows_after_names": int(not self.no_header)}
         return arrow_csv.open_csv(
             stream,
-            read_options=arrow_csv.ReadOptions(block_size=self._block),
+            read_options=arrow_csv.ReadOptions(block_size=self._block, **names),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=self.delimiter, newlines_in_values=True, ignore_empty_lines=True
             ),
@@ -142,7 +161,7 @@ class TextSource(Source):
         try:
             records = self._records()
             _, names = next(records, (0, []))
-            _, row = next(records, (0, []))
+            _, row = (0, names) if self.no_header else next(records, (0, []))
         except (OSError, EOFError, zlib.error) as error:  # a broken gzip
             raise InputError(self.label, f"it cannot be read ({error}).") from error
         if not row:
@@ -171,7 +190,7 @@ class TextSource(Source):
             raise InputError(
                 self.label,
                 f"the first line holds numbers ({', '.join(names[:3])}, ...) and should hold the "
-                "names of the columns; add a header.",
+                "names of the columns; add a header, or say `no_header=True`.",
                 line=1,
             )
 
@@ -219,6 +238,7 @@ class TextSource(Source):
         """Refuse the first ragged line, or a quote that never closes."""
         records = self._records()
         _, names = next(records)
+        records = itertools.chain([(1, names)], records)
         for line, fields in records:
             if len(fields) != len(names):
                 hint = ""
@@ -233,6 +253,23 @@ class TextSource(Source):
                     f"{len(names)}.{hint}",
                     line=line,
                 )
+
+
+def _named(names: list[str]) -> list[str]:
+    """Give columns without a name one, by their number; the first may be the index of a frame.
+
+    Examples
+    --------
+    >>> _named(["", "x", "", ""])
+    ['', 'x', 'column 3', 'column 4']
+    >>> _named(["", ""])
+    ['column 1', 'column 2']
+    """
+    index = len(names) > 1 and any(names[1:])
+    return [
+        name if name.strip() or (index and not j) else f"column {j + 1}"
+        for j, name in enumerate(names)
+    ]
 
 
 class _TooLongError(Exception):

@@ -242,7 +242,7 @@ def read(
         if not path.is_file():
             raise FileNotFoundError(f"data set {str(path)!r}: there is no such file.")
         _check_unused(options, name)
-        return _read_npz(path, name, prepare=options.prepare)
+        return _read_npz(path, name, prepare=bool(options.prepare))
     if not _is_table(path, options.layout):
         raise ReconformError(
             f"data set {str(path)!r} must be an .npz file, or a table whose name ends in .csv, "
@@ -286,7 +286,7 @@ def _resolve(
             return known
         return make_dataset(known.name, known.X, known.y, prepare=True)
     if isinstance(source, Sequence) and len(source) == 3 and isinstance(source[0], str):
-        return make_dataset(*source, prepare=options.prepare, categories=options.categories)
+        return make_dataset(*source, prepare=bool(options.prepare), categories=options.categories)
     raise ReconformError(
         "a data set must be a name such as 'wbc', the path of an .npz, .csv or .parquet file, or "
         f"(name, X, y); got {type(source).__name__}."

@@ -237,7 +237,7 @@ class Study(BaseEstimator):
             self.ranking(),
             resolve_detectors(self._detectors),
             [*self._readings(), FALLBACK],
-            prepare=self.tables.prepare,
+            prepare=bool(self.tables.prepare),
         )
 
     @property

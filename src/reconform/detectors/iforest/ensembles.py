@@ -45,6 +45,9 @@ CHUNK_MODELS = 64
 # Nodes of the entered trees that a thread holds at once: some megabytes.
 CHUNK_NODES = 1 << 18
 
+# Reference rows of all worlds for which lists are made anew, for one new row.
+MOST_ROWS = 3000
+
 
 # --- leave-one-out -------------------------------------------------------------------------------
 
@@ -269,6 +272,19 @@ class EnteredForest(EnteredEnsemble):
 
     sign = 1
 
+    @property
+    def fitted_on(self) -> FloatArray:
+        """D."""
+        return self.reference
+
+    def worlds_asked(self, within: int) -> int:
+        """Some of them: anomalies in the model make lists of one model far too short."""
+        return max(1, MOST_ROWS // len(self.reference))
+
+    def on(self, reference: FloatArray) -> EnteredForest:
+        """Grow trees on other rows, by the same draws."""
+        return _grown_full(reference, self.recipe, self.draws, self.n_jobs)
+
     def limits_of_parts(self) -> tuple[UInt64Array, UInt64Array, Int32Array]:
         """Streams of the trees, and hash and number of their last rows."""
         return self.draws.row_streams, self.limits, self.last
@@ -319,8 +335,13 @@ def fit_full_forest(
 ) -> EnteredForest:
     """Grow and score the base forest, by the recipe of a forest on n + 1 rows."""
     n, d = X.shape
-    contents = Contents.of(X, n_jobs=n_jobs)
-    draws = TreeDraws.of(recipe, seed, n + 1, d)
+    return _grown_full(X, recipe, TreeDraws.of(recipe, seed, n + 1, d), n_jobs)
+
+
+def _grown_full(
+    X: FloatArray, recipe: Recipe, draws: TreeDraws, n_jobs: int | None
+) -> EnteredForest:
+    n, contents = len(X), Contents.of(X, n_jobs=n_jobs)
     taken = draw_rows(contents, draws.row_streams, min(recipe.psi, n), n_jobs=n_jobs)
     samples = contents.first[taken.rows]
     sizes = np.minimum(draws.sizes, n)

@@ -56,6 +56,9 @@ from .search import (
 
 Multiplicity = npt.NDArray[np.unsignedinteger[Any]]
 
+# Cells of the reference rows of all worlds for which lists are made anew, for one new row.
+MOST_CELLS = 300_000
+
 
 def neighbours_averaged(method: str, n_neighbors: int) -> tuple[int, int]:
     """Say the mean of which distances, from the low-th to the high-th smallest, is the score.
@@ -401,6 +404,10 @@ class FullNeighbours(Ensemble):
         """D, unless rows are searched as something else."""
         tree = tree_of(self.search)
         return tree.rows if tree.formula.embed is None else None
+
+    def worlds_asked(self, within: int) -> int:
+        """All if their references have few cells; else none, and the list of one model will do."""
+        return within if within * tree_of(self.search).rows.size <= MOST_CELLS else 0
 
     def on(self, reference: FloatArray) -> FullNeighbours:
         """Search in other rows."""

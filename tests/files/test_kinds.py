@@ -1,0 +1,193 @@
+"""What columns are used as where nobody says it: ordinary tables, ugly cells, dates."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from commands import run, run_json
+from reconform.detectors.prepare import Feature, describe, restore
+from reconform.errors import InputError
+from reconform.files import Layout, open_batches, read_reference
+from reconform.files.cells import DATE_FORMATS, numbers, seconds
+from reconform.frames import calendar_part, calendar_parts
+
+
+def ordinary(rng, n, start="2024-01-01"):
+    """A table as people have it: ids, text, a date, gaps, a constant, a code for missing."""
+    frame = pd.DataFrame(
+        {
+            "uid": rng.permutation(10 * n)[:n] + 1000,
+            "serial": [f"L{i:06d}" for i in rng.permutation(10**5)[:n]],
+            "when": pd.date_range(start, periods=n, freq="41min").astype(str),
+            "kind": rng.choice(["low", "medium", "high"], n),
+            "pressure": rng.normal(10, 1, n).round(2),
+            "price": [f"{x:,.2f}" for x in rng.lognormal(8, 1, n)],
+            "humidity": [f"{x:.1f}%" for x in rng.uniform(0, 100, n)],
+            "fault": np.zeros(n, dtype=int),
+            "sensor": np.where(rng.random(n) < 0.1, -200, rng.normal(50, 5, n).round(1)),
+            "note": [f"the pump number {i} was looked at by somebody again" for i in range(n)],
+            "empty": [None] * n,
+        }
+    )
+    frame.loc[rng.random(n) < 0.05, "pressure"] = np.nan
+    return frame
+
+
+SAID = {
+    "uid": "id, different in every row: left out",
+    "serial": "id, different in most rows: left out",
+    "when": "date: hour and weekday",
+    "kind": "category of 3",
+    "pressure": "number, missing in",
+    "price": "number",
+    "humidity": "number",
+    "fault": "constant, 0 in every reference row",
+    "sensor": "a code for missing? If it is, say --missing -200",
+    "note": "free text: left out",
+    "empty": "empty: left out",
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    ordinary(rng, 1200).to_csv("a.csv", index=False)
+    new = ordinary(rng, 1100, "2024-03-01")
+    new.loc[:19, "fault"] = 3
+    new.to_csv("b.csv", index=False)
+    return tmp_path
+
+
+def test_two_ordinary_files_run_at_once(here):
+    facts = run_json("detect", "a.csv", "b.csv")
+    columns = facts["reference"]["columns"]
+    assert list(columns) == list(SAID)
+    said = run("detect", "a.csv", "b.csv").stdout
+    for name, words in SAID.items():
+        assert words in columns[name]
+        assert words == "number" or f"Column '{name}': " in said
+    assert "say --missing -200" in said
+    assert "2 columns 'price', 'humidity': numbers." in said
+    found = {row["id"]["uid"] for row in facts["anomalies"]}
+    assert set(pd.read_csv("b.csv")["uid"][:20].astype(str)) <= found
+    assert "fault 3 (it was 0 in all 1,200 reference rows)" in said
+
+
+def test_options_overrule(here):
+    said = run_json("detect", "a.csv", "b.csv", "--drop", "note,empty", "--id", "serial",
+                    "--category", "sensor", "--elapsed", "when", "--missing", "-200")  # fmt: skip
+    columns = said["reference"]["columns"]
+    assert set(SAID) - set(columns) == {"note", "empty", "serial"}
+    assert columns["when"] == "date: elapsed"
+    assert columns["sensor"].startswith("category of")
+    kept = run_json("detect", "a.csv", "b.csv", "--columns", "uid,pressure")
+    assert kept["reference"]["features"] == ["uid", "pressure"]
+
+
+def test_a_row_is_found_by_any_of_its_names(here):
+    rows = pd.read_csv("b.csv")
+    names = [str(rows["uid"][3]), rows["serial"][3], f"{rows['uid'][3]}, {rows['serial'][3]}"]
+    facts = [run_json("detect", "a.csv", "b.csv", "--explain", name) for name in [*names, "4"]]
+    explained = [fact["explanations"][0] for fact in facts]
+    assert {one["row"] for one in explained} == {names[2]}
+    assert "no row" in run("detect", "a.csv", "b.csv", "--explain", "nobody", code=1).stderr
+
+
+def test_a_model_remembers_how_dates_are_written(here):
+    run("fit", "a.csv", "--columns", "when,kind,pressure", "--detector", "knn", "--method", "split",
+        "--model", "m.rcad")  # fmt: skip
+    run("score", "m.rcad", "b.csv", "--output", "out.csv")
+    bad = pd.read_csv("b.csv")
+    bad["when"] = "soon"
+    bad.to_csv("bad.csv", index=False)
+    assert "something else than dates" in run("score", "m.rcad", "bad.csv", code=1).stderr
+    features = read_reference("a.csv", prepare=None).features
+    assert restore(describe(features)) == features
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [("1,565.00", 1565), ("1,234,567", 1234567), ("12.5%", 12.5), ("12.5 %", 12.5), ("−3", -3),
+     ("-1,565.5", -1565.5), ("1,565", None), ("12,5", None), ("1,56.00", None), ("%", None)],
+)  # fmt: skip
+def test_numbers_as_people_write_them(cell, number):
+    values, unreadable = numbers(pa.chunked_array([[cell]]), Layout(), parse=True)
+    assert unreadable[0] == (number is None)
+    assert number is None or values[0] == number
+
+
+@pytest.mark.parametrize(
+    ("cell", "written", "expected"),
+    [
+        ("2024-02-29 13:05:09", "iso", datetime.datetime(2024, 2, 29, 13, 5, 9)),
+        ("2024-02-29T13:05:09.123456789+02:00", "iso", datetime.datetime(2024, 2, 29, 13, 5, 9)),
+        ("29/02/2024 13:05", "%d/%m/%Y %H:%M", datetime.datetime(2024, 2, 29, 13, 5)),
+        ("2024-02-30", "iso", None),
+        ("31.13.2024", "%d.%m.%Y", None),
+        ("2024-02-29 later", "iso", None),
+    ],
+)
+def test_dates_as_people_write_them(cell, written, expected):
+    read, wrong = seconds(pa.chunked_array([[cell, ""]]), written, Layout(), parse=True)
+    assert wrong.tolist() == [expected is None, False]
+    if expected is not None:
+        assert int(read[0]) == expected.replace(tzinfo=datetime.UTC).timestamp()
+
+
+def test_typed_times_are_those_that_are_written():
+    when = datetime.datetime(2024, 5, 17, 23, 59, 30)
+    expected = seconds(pa.chunked_array([[str(when)]]), "iso", Layout(), parse=True)[0]
+    for unit in ("s", "ms", "us", "ns"):
+        cells = pa.chunked_array([pa.array([when], pa.timestamp(unit))])
+        assert seconds(cells, "typed", Layout(), parse=False)[0] == expected
+    for cells in (pa.array([when.time()]), pa.array([when.date()])):
+        read = seconds(pa.chunked_array([cells]), "typed", Layout(), parse=False)[0]
+        assert read[0] % 86_400 == (expected[0] % 86_400 if cells.type != pa.date32() else 0)
+    assert "iso" in DATE_FORMATS
+
+
+def test_a_calendar_is_a_clock():
+    monday = np.array([datetime.date(2024, 1, 1).toordinal() - 719_163]) * 86_400.0
+    for part in ("hour", "weekday", "month"):
+        assert calendar_part(monday, f"{part} (cos)")[0] == pytest.approx(1, abs=0.01)
+        assert calendar_part(monday, f"{part} (sin)")[0] == pytest.approx(0, abs=0.02)
+    days = np.arange(0, 40 * 86_400.0, 3600)
+    assert calendar_parts([days]) == ["hour", "weekday"]
+    assert calendar_parts([days, days[:30]]) == []
+    assert calendar_parts([np.arange(0, 4.1 * 366) * 86_400]) == ["weekday", "month"]
+
+
+def test_columns_without_a_name_and_files_without_a_header(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,,\n1,,\n2,,\n3.5,,\n4,,\n")
+    table = read_reference(path, prepare=None)
+    assert table.names == ("x",)
+    assert [use.said for use in table.uses[1:]] == ["empty: left out"] * 2
+    path.write_text("1.5,2\n3,4\n2,7\n")
+    with pytest.raises(InputError, match="no_header=True"):
+        read_reference(path)
+    layout = Layout(no_header=True)
+    table = read_reference(path, layout=layout)
+    assert table.X.tolist() == [[1.5, 2], [3, 4], [2, 7]]
+    assert table.names == ("column 1", "column 2")
+    path.write_text("1.5,2\n3,4\n2,x\n")
+    with pytest.raises(InputError, match="line 3"):
+        read_reference(path, layout=layout)
+    with open_batches(path, [Feature("column 1")], layout=layout) as batches:
+        assert np.concatenate(list(batches)).tolist() == [[1.5], [3], [2]]
+    path.write_text("1,2\n3\n")
+    with pytest.raises(InputError, match="1 field, and the header has 2"):
+        read_reference(path, layout=layout)
+
+
+def test_a_column_that_only_one_file_has_may_be_dropped(here):
+    frame = pd.read_csv("b.csv")
+    frame.assign(extra=1).to_csv("more.csv", index=False)
+    run("detect", "a.csv", "more.csv", "--drop", "extra,note")
+    assert "'nothing'" in run("detect", "a.csv", "b.csv", "--drop", "nothing", code=1).stderr
