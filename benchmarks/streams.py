@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reconform import ConformalDetector
-from reconform.stream import FalseAlarmBudget, MicroBatches
+from reconform.stream import DecayingMemory, FalseAlarmBudget, MicroBatches
 from reconform.study import load
 
 Array = npt.NDArray[Any]
@@ -41,6 +41,7 @@ WAYS: dict[str, Callable[[ConformalDetector, Array], Array]] = {
     "micro-batches of 200 rows": lambda cad, X: by_windows(cad, X, fdr=FDR),
     "micro-batches, 1 false alarm each": lambda cad, X: by_windows(cad, X, false_alarms=1),
     "budget, 1 in 1,000 rows": lambda cad, X: FalseAlarmBudget(cad, 1, 1_000).update(X).mask,
+    "decaying memory": lambda cad, X: DecayingMemory(cad, FDR).update(X).mask,
     "budget, 5 in 1,000 rows": lambda cad, X: FalseAlarmBudget(cad, 5, 1_000).update(X).mask,
 }
 

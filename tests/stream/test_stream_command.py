@@ -331,7 +331,7 @@ def test_a_bad_header_is_never_skipped(folder, header, said):
     ("options", "said"),
     [
         (["--per", "day"], "'day' is not a valid whole number"),
-        (["--fdr", "0.1"], "--fdr goes with --by windows; it is --by budget"),
+        (["--fdr", "0.1"], "--fdr goes with --by windows or decay; it is --by budget"),
         (["--by", "windows", "--per", "5"], "--per goes with --by budget"),
         (["--by", "windows", "--fdr", "0.2", "--false-alarms", "1"], "give one"),
         (["--by", "windows", "--confidence", "0.8"], "goes with --by budget"),

@@ -20,7 +20,7 @@ from ..files.judge import features_of
 from ..files.lines import DELIMITERS, LABEL, Block, LineReader, blocks_of_lines
 from ..rule import Rule
 from ..statistics.fdr import counted_names
-from ..stream import FalseAlarmBudget, MicroBatches, OutlookWarning
+from ..stream import DecayingMemory, FalseAlarmBudget, MicroBatches, OutlookWarning
 from ..stream.state import DecisionStream, Delivery
 from .declare import PATH, Command, Number, choice, count, family, flag, in_options, option, share
 from .model_commands import loading_options, remembered
@@ -38,7 +38,7 @@ WORDS = ("row", "line", "window", "p_value", "anomaly")
 # Bad lines that get a sentence each; of further ones only the number is said.
 MOST_SENTENCES = 100
 
-BUDGET, WINDOWS = "budget", "windows"
+BUDGET, WINDOWS, DECAY = "budget", "windows", "decay"
 
 # Which ways to decide an option belongs to.
 OWNERS: dict[str, tuple[str, ...]] = {
@@ -46,7 +46,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "per": (BUDGET,),
     "window": (WINDOWS,),
     "procedure": (WINDOWS,),
-    "fdr": (WINDOWS,),
+    "fdr": (WINDOWS, DECAY),
     "confidence": (BUDGET,),
 }
 
@@ -80,6 +80,8 @@ class Flagging:
         if self.by == BUDGET:
             given = self._given("false_alarms", "per", "confidence")
             return FalseAlarmBudget(cad, **given, journal=journal)
+        if self.by == DECAY:
+            return DecayingMemory(cad, **self._given("fdr"), journal=journal)
         given = self._given("fdr", "procedure", "false_alarms")
         return MicroBatches(cad, self.window or 200, **given, journal=journal)
 
@@ -95,10 +97,10 @@ flagging_options = family(
     [
         choice(
             "--by",
-            (BUDGET, WINDOWS),
+            (BUDGET, WINDOWS, DECAY),
             BUDGET,
             "Use this way to decide. budget: at most so many false alarms in so many rows, at "
-            "once. windows: a list for every window.",
+            "once. windows: a list for every window. decay: LORD with memory decay, at once.",
         ),
         option(
             "--false-alarms",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -236,17 +236,20 @@ class Outcome:
         return cls(decision.mask(ranks), decision.q_values(ranks), decision)
 
 
-class Totals(Protocol):
-    """What a step-up procedure may look at to choose its factor."""
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """What a step-up procedure may look at to choose its factor.
 
-    @property
-    def rows(self) -> int:
-        """Number of p-values."""
-        ...
+    Attributes
+    ----------
+    rows : int
+        Number of p-values.
+    at_least : callable
+        Counts the p-values of at least some share; returns the share that was used, too, or None.
+    """
 
-    def at_least(self, share: Fraction) -> tuple[int, Fraction] | None:
-        """Count the p-values of at least `share`; return the share that was used, or None."""
-        ...
+    rows: int
+    at_least: Callable[[Fraction], tuple[int, Fraction] | None]
 
 
 @dataclass(frozen=True)
@@ -340,7 +343,8 @@ class Procedure:
                 f"procedure={self.name!r} does not work on plain p-values; use one of "
                 f"{', '.join(repr(name) for name in counted_names())}."
             )
-        return _step_up_plain(p_values, float(self.factor(_Plain(p_values), **own)[1]))
+        totals = Totals(len(p_values), lambda share: (int((p_values >= float(share)).sum()), share))
+        return _step_up_plain(p_values, float(self.factor(totals, **own)[1]))
 
 
 def named_procedures() -> list[str]:
@@ -364,49 +368,24 @@ def counting_procedure(name: str) -> Procedure:
 # --- step-up procedures: on counts, and on plain p-values ----------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _OnGrid:
-    """The tally of counted ranks."""
-
-    counted: RankCounts
-    grid: Grid
-
-    @property
-    def rows(self) -> int:
-        return self.counted.rows
-
-    def at_least(self, share: Fraction) -> tuple[int, Fraction] | None:
-        # Rounded up to a p-value of the grid, or down where there is none below 1. Counting
-        # p > λ and dividing by 1 - λ, as for continuous p-values, loses a little validity.
-        numerators, denominator = self.grid.numerators, self.grid.denominator
-        below_one = numerators[1:][numerators[1:] < denominator]
-        if not len(below_one):
-            return None
-        first = int(np.searchsorted(below_one, -int(-(share * denominator) // 1)))
-        cut = int(below_one[min(first, len(below_one) - 1)])
-        return int(self.counted.counts[numerators >= cut].sum()), Fraction(cut, denominator)
-
-
-@dataclass(frozen=True, eq=False)
-class _Plain:
-    """The tally of plain p-values."""
-
-    p_values: FloatArray
-
-    @property
-    def rows(self) -> int:
-        return len(self.p_values)
-
-    def at_least(self, share: Fraction) -> tuple[int, Fraction] | None:
-        return int((self.p_values >= float(share)).sum()), share
+def _at_least(counts: RankCounts, grid: Grid, share: Fraction) -> tuple[int, Fraction] | None:
+    # Rounded up to a p-value of the grid, or down where there is none below 1. Counting p > λ and
+    # dividing by 1 - λ, as for continuous p-values, loses a little validity.
+    numerators, denominator = grid.numerators, grid.denominator
+    below_one = numerators[1:][numerators[1:] < denominator]
+    if not len(below_one):
+        return None
+    first = int(np.searchsorted(below_one, -int(-(share * denominator) // 1)))
+    cut = int(below_one[min(first, len(below_one) - 1)])
+    return int(counts.counts[numerators >= cut].sum()), Fraction(cut, denominator)
 
 
 def _step_up(
     counts: RankCounts, grid: Grid, level: Fraction, row: Procedure, own: Mapping[str, Any]
 ) -> Decision:
     assert row.factor is not None
-    low, high = row.factor(_OnGrid(counts, grid), **own)
     m = counts.rows
+    low, high = row.factor(Totals(m, partial(_at_least, counts, grid)), **own)
     ranks = np.flatnonzero(counts.counts)
     upto = np.cumsum(counts.counts[ranks])
     worth = grid.numerators[ranks]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .budget import FalseAlarmBudget, OutlookWarning, StreamDecisions
+from .budget import DecayingMemory, FalseAlarmBudget, OutlookWarning, StreamDecisions
 from .monitor import Change, ChangeMonitor, ChangeReport, ExchangeabilityMonitor, MonitorReport
 from .windows import MicroBatches, WindowDecisions
 
@@ -10,6 +10,7 @@ __all__ = [
     "Change",
     "ChangeMonitor",
     "ChangeReport",
+    "DecayingMemory",
     "ExchangeabilityMonitor",
     "FalseAlarmBudget",
     "MicroBatches",

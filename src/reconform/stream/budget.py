@@ -13,6 +13,7 @@ import numpy as np
 
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, unknown_choice
+from ..extras import extra
 from ..rule import Rule, false_alarms_in_words
 from ..statistics.certificates import Claim
 from ..statistics.exact import exact_fraction
@@ -102,8 +103,8 @@ class FalseAlarmBudget(DecisionStream):
     calibration scores, that is if its rank is at most k. Given the calibration set, a normal row is
     flagged with probability at most U_(k), the k-th smallest of n uniforms, and k is the largest
     number with P(U_(k) > false_alarms / per) <= 1 - confidence. *Without.* P(p <= v/m) <= v/m for a
-    normal row, and there are at most m of them. Expectations add up: nothing is asked of the
-    dependence between new rows.
+    normal row, and there are at most m of them. Expectations add up, so new rows may depend on
+    each other; the calibration rows may not: a reference of neighbours in time breaks the promise.
 
     Examples
     --------
@@ -276,5 +277,105 @@ class FalseAlarmBudget(DecisionStream):
 
     def _decide(self, given: list[int]) -> Content:
         flagged = [place for place, rank in enumerate(given) if rank <= self._last_rank]
+        self.discoveries += len(flagged)
+        return {"flagged": flagged}
+
+
+class DecayingMemory(DecisionStream):
+    """Flag rows as they arrive, aiming at a false discovery rate of the recent past.
+
+    LORD with memory decay (Rebjock et al. 2021): a discovery raises the level of the rows after it,
+    less and less. Measured, not proven: the theorem asks for independent p-values, and those of
+    one reference are not.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Fitted, with ``ties="conservative"``.
+    fdr : float, default=0.1
+        False discovery rate aimed at, where older rows count less.
+    decay : float, default=0.99
+        What a row counts for in comparison with the next one.
+    journal : str or Path, optional
+        As in `FalseAlarmBudget`.
+
+    Notes
+    -----
+    It needs the package online-fdr: ``pip install 'reconform[online]'``. A row is never tested at
+    less than `fdr` (1 - `decay`) / 2, so that it takes about 2 / (`fdr` (1 - `decay`)) calibration
+    rows to find a first anomaly; `outlook` says it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector
+    >>> from reconform.stream import DecayingMemory
+    >>> rng = np.random.default_rng(0)
+    >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(6_000, 2)))
+    >>> DecayingMemory(cad).update([[0.3, 0.1], [9.0, 9.0]]).mask
+    array([False,  True])
+    """
+
+    kind: ClassVar[str] = "decaying memory"
+
+    def __init__(
+        self,
+        cad: ConformalDetector,
+        fdr: float = 0.1,
+        *,
+        decay: float = 0.99,
+        journal: str | Path | None = None,
+    ) -> None:
+        super().__init__(cad)
+        online = extra("online_fdr.p_values", "online", "deciding with decaying memory")
+        level, kept = (exact_fraction(*one) for one in (("fdr", fdr), ("decay", decay)))
+        self._grid = Rule(fdr).counting_grid(cad, "a stream", "alone")
+        self._test = online.LORDMemoryDecay(alpha=float(level), delta=float(kept))
+        self._least = float(level) * float(1 - kept) / 2
+        self.discoveries = 0
+        self.guarantee = (
+            f"Of the rows flagged lately, about {float(100 * level):g}% should be false alarms: "
+            "measured, not proven."
+        )
+        self._begin(journal, {"fdr": str(level), "decay": str(kept)})
+
+    @property
+    def outlook(self) -> str:
+        """What can be found with this reference, in words."""
+        smallest = float(self._grid.smallest)
+        if smallest <= self._least:
+            return f"P-values of at most {self._least:.3g} are flagged, and more soon after others."
+        return (
+            f"After a quiet time nothing can be flagged: no p-value is below {smallest:.3g}, and "
+            f"the level falls to {self._least:.3g}. What helps: {math.ceil(1 / self._least):,} "
+            "calibration rows."
+        )
+
+    def update(self, X: Any, *, batch: int | None = None) -> StreamDecisions:
+        """Decide about the next rows, for good; as `FalseAlarmBudget.update`."""
+        record = self._submit(self.given(X), batch)
+        mask = np.isin(np.arange(len(record["given"])), record["found"]["flagged"])
+        p_values = self._grid.values(np.array(record["given"], dtype=np.int64))
+        return StreamDecisions(
+            batch=record["batch"],
+            row=record["row"],
+            mask=mask,
+            p_values=p_values,
+            level=float(p_values[mask].max(initial=0.0)),
+            guarantee=self.guarantee,
+        )
+
+    def told(self, record: Content) -> list[Content]:
+        """Say what a recorded batch decided, row by row, as plain data."""
+        flagged = set(record["found"]["flagged"])
+        p_values = self._grid.values(np.array(record["given"], dtype=np.int64)).tolist()
+        return [
+            {"row": record["row"] + place, "p_value": p, "anomaly": place in flagged}
+            for place, p in enumerate(p_values)
+        ]
+
+    def _decide(self, given: list[int]) -> Content:
+        p_values = self._grid.values(np.array(given, dtype=np.int64)).tolist()
+        flagged = [place for place, p in enumerate(p_values) if self._test.test_one(p)]
         self.discoveries += len(flagged)
         return {"flagged": flagged}
