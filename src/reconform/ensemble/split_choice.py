@@ -49,6 +49,10 @@ MOST_LEARNED, FOLDS, ENOUGH_TO_LEARN = 20_000, 3, 200
 
 CLASSIFIERS = ("classifier", "stacked classifier")
 
+# Scores of a detector that counts are below this for a value never seen where nothing ever changed;
+# such rows then have the second score.
+NEVER_SEEN, FIRST = 2.0, -1e9
+
 
 def held_back(
     X: FloatArray, plan: Plan, seed: np.random.SeedSequence
@@ -316,17 +320,38 @@ class ChoiceSurvey(Survey):
         return Chosen(choice.names, choose(found), tuple(round(one) for one in found))
 
     def scores(self, X: FloatArray) -> FloatArray:
-        """Score rows by what was chosen."""
+        """Score rows by what was chosen; values never seen come first, if the pool has many."""
         choice, k = self._fitted_choice, self.chosen.index
         if k >= len(choice.fitted):
-            return self._classifiers[k - len(choice.fitted)].scores(np.asarray(X))
-        return _scores_by(choice.fitted[k], X)
+            scores = self._classifiers[k - len(choice.fitted)].scores(np.asarray(X))
+        else:
+            scores = _scores_by(choice.fitted[k], X)
+        if self._counter is not None:
+            scores[_scores_by(self._counter, X) < NEVER_SEEN] = FIRST
+        return scores
+
+    @cached_property
+    def _counter(self) -> ResampledEnsemble | None:
+        """The detector that counts values, if those never seen are far more than expected.
+
+        What it finds there is a function of training rows and the pool, as the choice is.
+        """
+        choice, (rows, counts) = self._fitted_choice, self.pool
+        for k, seen in enumerate(choice.seen):
+            if seen and k != self.chosen.index:
+                held = _scores_by(choice.tried[k], choice.selecting[seen:]) < NEVER_SEEN
+                odd = choice.scores(rows)[k] < NEVER_SEEN
+                expected = counts.sum() * (1 + held.sum()) / (1 + len(held))
+                error = np.sqrt(expected * (1 + counts.sum() / len(held)))
+                if counts[odd].sum() - expected > 3 * error + MARGIN:
+                    return choice.fitted[k]
+        return None
 
     @cached_property
     def against(self) -> FloatArray:
         """The scores of the calibration rows."""
         choice, k = self._fitted_choice, self.chosen.index
-        if k >= len(choice.fitted):
+        if k >= len(choice.fitted) or self._counter is not None:
             return self.scores(choice.calibrating)
         return choice.fitted[k].calibration.scores
 
