@@ -161,6 +161,7 @@ def test_the_calendar():
         pd.to_datetime(["2024-05-31 13:45", "2024-06-01 00:00"]),
         pd.to_datetime(["2024-05-31 15:45+02:00", "2024-06-01 02:00+02:00"]),
         [1717163100, 1717200000],
+        ["1717163100", "1717200000.0"],
     ],
 )
 def test_times_are_read_however_they_are_written(times):
@@ -248,6 +249,11 @@ def test_files_with_and_without_a_time(tmp_path, monkeypatch):
     for how in ("--time when", "--id when", "--time when --id when", "--time rows --drop when"):
         assert findings_of(f"detect ref.csv new.csv {how} {knn}")["order"]["level"] == "broken"
     assert findings_of(f"detect ref.csv shuffled.csv --time when {knn}")["order"]
+    numbered = frame.assign(when=range(900))
+    numbered[:600].to_csv("ref2.csv", index=False)
+    numbered[600:].to_csv("new2.csv", index=False)
+    for how, level in (("--time when", "broken"), ("--id when", "doubtful")):  # a number is no time
+        assert findings_of(f"detect ref2.csv new2.csv {how} {knn}")["order"]["level"] == level
     assert "'when'" in run(f"detect ref.csv bad.csv --time when {knn}", 1).stderr
     assert "'then'" in run(f"detect ref.csv new.csv --time then --drop when {knn}", 1).stderr
     run("fit ref.csv --time when --detector knn --method split --model plant.rcad", 0)

@@ -391,7 +391,7 @@ def test_files_that_are_not_what_they_are_called(tmp_path):
 
 
 def test_names_that_do_not_tell_a_format(tmp_path):
-    for name in ("table.xlsx", "table", "table.parquet.gz", "table.gz"):
+    for name in ("table.docx", "table", "table.parquet.gz", "table.gz"):
         error = refusal(read_reference, text_file(tmp_path, "a,b\n1,2\n3,4\n", name))
         assert "`format`" in str(error)
     path = text_file(tmp_path, "a,b\n1,2\n3,4\n", "table.txt")

@@ -52,12 +52,12 @@ class JsonLinesWriter:
         pass
 
 
-ROW = Format("JSON lines", (".jsonl",), False, JsonLinesSource, JsonLinesWriter)
+ROW = Format("JSON lines", (".toyrows",), False, JsonLinesSource, JsonLinesWriter)
 
 
 @pytest.fixture
-def jsonl(monkeypatch):
-    monkeypatch.setitem(FORMATS, "jsonl", ROW)
+def toyrows(monkeypatch):
+    monkeypatch.setitem(FORMATS, "toyrows", ROW)
 
 
 def write_lines(path, X):
@@ -69,8 +69,8 @@ def write_lines(path, X):
 def files(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 2))
     X[-1] = 9.0
-    return write_lines(tmp_path / "normal.jsonl", X[:40]), write_lines(
-        tmp_path / "new.jsonl", X[40:]
+    return write_lines(tmp_path / "normal.toyrows", X[:40]), write_lines(
+        tmp_path / "new.toyrows", X[40:]
     )
 
 
@@ -79,21 +79,21 @@ def test_without_the_row_the_format_is_unknown(files):
         read_reference(files[0])
 
 
-def test_the_row_is_all_that_reading_and_writing_need(jsonl, files, tmp_path):
+def test_the_row_is_all_that_reading_and_writing_need(toyrows, files, tmp_path):
     table = read_reference(files[0])
     assert table.names == ("a", "b")
     assert table.X.shape == (40, 2)
-    assert Layout().format_of("x.jsonl") == "jsonl"
-    assert Layout("jsonl").format == "jsonl"
-    with open_output(tmp_path / "out.jsonl", table.frame.schema) as write:
+    assert Layout().format_of("x.toyrows") == "toyrows"
+    assert Layout("toyrows").format == "toyrows"
+    with open_output(tmp_path / "out.toyrows", table.frame.schema) as write:
         write(table.frame)
-    np.testing.assert_array_equal(read_reference(tmp_path / "out.jsonl").X, table.X)
+    np.testing.assert_array_equal(read_reference(tmp_path / "out.toyrows").X, table.X)
 
 
-def test_messages_name_it(jsonl, tmp_path):
-    assert suffixes_in_words().endswith(".parquet, .arrow or .jsonl")
+def test_messages_name_it(toyrows, tmp_path):
+    assert suffixes_in_words().endswith(".parquet, .arrow or .toyrows")
     assert titles_in_words().endswith("Parquet, Arrow or JSON lines")
-    with pytest.raises(InputError, match=r"or \.jsonl, or give `format`, one of .*, jsonl\."):
+    with pytest.raises(InputError, match=r"or \.toyrows, or give `format`, one of .*, toyrows\."):
         read_reference(tmp_path / "x.txt")
 
 
@@ -102,7 +102,7 @@ def test_the_command_line_takes_it(files, tmp_path):
     program = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_formats import FORMATS, ROW\n"
-        "FORMATS['jsonl'] = ROW\n"
+        "FORMATS['toyrows'] = ROW\n"
         "from reconform.cli import main\n"
         "main()"
     )
@@ -113,8 +113,8 @@ def test_the_command_line_takes_it(files, tmp_path):
 
     shown = " ".join(run("detect", "--help").split())
     assert "Parquet, Arrow or JSON lines" in shown
-    assert "parquet|arrow|jsonl" in shown.replace("| ", "|")
-    out = tmp_path / "out.jsonl"
+    assert "parquet|arrow|toyrows" in shown.replace("| ", "|")
+    out = tmp_path / "out.toyrows"
     run("detect", *files, "--detector", "knn", "--method", "split", "--output", out, "--quiet")
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(rows) == 20

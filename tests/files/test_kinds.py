@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime
+import lzma
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +16,7 @@ import pytest
 from commands import run, run_json
 from reconform.detectors.prepare import Feature, describe, restore
 from reconform.errors import InputError
-from reconform.files import Layout, open_batches, read_reference
+from reconform.files import Layout, check_output, open_batches, read_reference
 from reconform.files.cells import DATE_FORMATS, numbers, seconds
 from reconform.frames import calendar_part, calendar_parts
 
@@ -191,3 +195,75 @@ def test_a_column_that_only_one_file_has_may_be_dropped(here):
     frame.assign(extra=1).to_csv("more.csv", index=False)
     run("detect", "a.csv", "more.csv", "--drop", "extra,note")
     assert "'nothing'" in run("detect", "a.csv", "b.csv", "--drop", "nothing", code=1).stderr
+
+
+# --- files as they come --------------------------------------------------------------------------
+
+ROWS = pd.DataFrame({"x": np.arange(30) % 7 + 0.5, "kind": ["a", "b", "c"] * 10})
+
+
+def written(folder, name):
+    """The same rows in a file of another kind."""
+    path, text = folder / name, ROWS.to_csv(index=False).encode()
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("rows.csv", text)
+    elif name.endswith(".zst"):
+        with pa.CompressedOutputStream(pa.OSFile(str(path), "wb"), "zstd") as sink:
+            sink.write(text)
+    elif name.endswith((".xz", ".bz2")):
+        path.write_bytes((lzma if name.endswith(".xz") else bz2).compress(text))
+    elif name.endswith(".xlsx"):
+        pytest.importorskip("openpyxl")
+        ROWS.to_excel(path, index=False)
+    elif name.endswith("l"):
+        path.write_text(ROWS.to_json(orient="records", lines=True))
+    elif name.endswith(".json"):
+        path.write_text(ROWS.to_json(orient="records"))
+    else:  # a folder
+        path.mkdir()
+        for k in range(3):
+            part, file = ROWS[10 * k : 10 * k + 10], path / f"{k}{Path(name).suffix}.parquet"
+            if "csv" in name:
+                part.to_csv(file.with_suffix(".csv"), index=False)
+            else:
+                part.to_parquet(file, index=False)
+    return path
+
+
+KINDS = ("r.csv.zip", "r.csv.zst", "r.csv.xz", "r.csv.bz2", "r.xlsx", "r.jsonl", "r.json")
+
+
+@pytest.mark.parametrize("name", [*KINDS, "folder", "folder_csv"])
+def test_the_same_rows_in_any_file(tmp_path, name):
+    path = written(tmp_path, name)
+    expected = read_reference(save_csv(tmp_path), prepare=None)
+    for one in (path, tmp_path / "*/*") if path.is_dir() else (path,):
+        assert read_reference(one, prepare=None).fingerprint == expected.fingerprint
+
+
+def save_csv(folder):
+    ROWS.to_csv(folder / "plain.csv", index=False)
+    return folder / "plain.csv"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_damaged_files_get_a_sentence(tmp_path, name):
+    path = written(tmp_path, name)
+    content = path.read_bytes()
+    for bad in (content[: len(content) // 2 - 5], b"nothing of the kind", b""):
+        path.write_bytes(bad)
+        with pytest.raises(InputError, match=r"r\.(csv|xlsx|json)"):
+            read_reference(path, prepare=True)
+    with pytest.raises(InputError, match="read, not written"):
+        check_output(path, pa.schema([("x", pa.int64())]), overwrite=True)
+
+
+def test_files_of_a_folder_have_the_same_columns(tmp_path):
+    path = written(tmp_path, "folder")
+    ROWS.assign(more=1).to_parquet(path / "9.parquet")
+    with pytest.raises(InputError, match=r"other columns than .*'more'"):
+        read_reference(path, prepare=True)
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(InputError, match="has no files of rows"):
+        read_reference(tmp_path / "nothing")

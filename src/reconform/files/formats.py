@@ -144,7 +144,22 @@ def called(path: str | Path) -> str:
     return Path(query.place).name + query.label.removeprefix(query.place)
 
 
+def files_in(path: str | Path) -> list[str]:
+    """The files of rows that a folder or a pattern stands for, sorted; none for any other name."""
+    name = os.fspath(path)
+    if os.path.isdir(name):
+        several = (os.path.join(name, one) for one in os.listdir(name))
+        return sorted(one for one in several if one.lower().endswith(FILES_OF_ROWS))
+    if glob.has_magic(name) and not os.path.lexists(name):
+        return sorted(glob.glob(name, recursive=True))
+    return []
+
+
 # --- formats -------------------------------------------------------------------------------------
+
+# Files that are unpacked before they are read, and tables that are read and never written.
+UNPACKED = (".zst", ".xz", ".bz2", ".zip")
+CONVERTED = (".jsonl", ".ndjson", ".json", ".xlsx")
 
 DELIMITER = "one ASCII character, and no quote or end of a line"
 
@@ -199,8 +214,10 @@ class Layout:
         if is_standard(path):
             return "csv"
         suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-        if is_compressed(path):
+        if is_compressed(path) or suffixes[-1:] in ([one] for one in UNPACKED):
             suffixes.pop()
+        if suffixes and suffixes[-1] in CONVERTED:
+            return "arrow"
         for name, format in FORMATS.items():
             if suffixes and suffixes[-1] in format.suffixes:
                 if is_compressed(path) and not format.is_text:

@@ -414,6 +414,9 @@ def plain_time(table: Table, unit: str | None = None) -> str | None:
             continue
         kind = table.ids.column(name).type
         if kind_of(kind) != "number" and table.ids.column(name).null_count == 0:
+            with suppress(pa.ArrowException):
+                table.ids.column(name).cast(pa.float64())
+                continue
             with suppress(InputError):
                 times_of(table, name)
                 return str(name)

@@ -9,9 +9,13 @@ in memory while they are few, then on disk.
 
 from __future__ import annotations
 
+import bz2
+import json
+import lzma
 import os
 import sys
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,22 +28,36 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as arrow_json
 
 from ..arrays import FloatArray, IntArray, RankArray
 from ..atomic import blamed_on_temporary_files, check_room, stops_by_exception
 from ..errors import InputError, listed
+from ..extras import extra
 from ..statistics.ranks import Ranks
 from .cells import is_text, varies, words
 from .columnar import ArrowSource, Source
 from .databases import run_query
-from .formats import FORMATS, Layout, Query, Stored, is_compressed, is_standard, query_of
+from .formats import (
+    CONVERTED,
+    FILES_OF_ROWS,
+    FORMATS,
+    UNPACKED,
+    Layout,
+    Query,
+    Stored,
+    files_in,
+    is_compressed,
+    is_standard,
+    query_of,
+)
 
 # A table of more columns takes gigabytes for their names and types alone.
 MOST_COLUMNS = 1 << 17
 
 # What people take for a text file, by its first bytes; our own formats are recognised too.
 SIGNATURES = {
-    b"PK\x03\x04": "an Excel or zip file: save the table as CSV",
+    b"PK\x03\x04": "an Excel or zip file: let its name end in .xlsx or .zip",
     b"\xd0\xcf\x11\xe0": "an old Excel file: save the table as CSV",
     b"\x1f\x8b": "compressed with gzip: let its name end in .gz",
     b"\xff\xfe": "UTF-16 text: save it as UTF-8",
@@ -55,9 +73,19 @@ def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
         with _kept_open((query, layout), partial(take_snapshot, query, layout)) as rows:
             yield rows
         return
+    several = files_in(path)
+    if several:
+        with ExitStack() as stack:
+            opened_files = [stack.enter_context(open_source(one, layout)) for one in several]
+            yield SeveralFiles(str(path), opened_files)
+        return
+    if Path(path).is_dir():
+        several_words = ", ".join(FILES_OF_ROWS)
+        said = f"it is a folder, not a file, and has no files of rows ({several_words})."
+        raise InputError(path, said)
     format = FORMATS[layout.format_of(path)]
     label = "standard input" if is_standard(path) else str(path)
-    with _spooled(path) as local:
+    with _spooled(path) as given, _unpacked(given, label) as local:
         if not local.exists():
             why = ": it is a link to nothing, or to itself" if local.is_symlink() else ""
             raise InputError(label, f"there is no such file{why}.")
@@ -98,6 +126,128 @@ def _refuse_other_formats(file: Stored) -> None:
         raise InputError(
             file.label, "this is not UTF-8 text: it contains zero bytes. Save it as UTF-8."
         )
+
+
+class SeveralFiles(Source):
+    """Files with the same columns, one after the other."""
+
+    def __init__(self, label: str, sources: Sequence[Source]) -> None:
+        self.label, self._sources, self.path = label, sources, sources[0].path
+        names = sources[0].schema.names
+        for other in sources[1:]:
+            if set(other.schema.names) != set(names):
+                raise InputError(
+                    other.label,
+                    f"it has other columns than {sources[0].label}: "
+                    f"{listed(sorted(set(names) ^ set(other.schema.names)))}.",
+                )
+        self.is_text = all(one.is_text for one in sources)
+        if self.is_text != any(one.is_text for one in sources):
+            raise InputError(label, "some files are text and others are not; read them apart.")
+        schemas = [pa.schema([one.schema.field(name) for name in names]) for one in sources]
+        try:
+            self.schema = pa.unify_schemas(schemas, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise InputError(
+                label, f"the files have different types of columns ({error})."
+            ) from error
+        counts = [one.rows for one in sources]
+        self.rows = None if None in counts else sum(count or 0 for count in counts)
+
+    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield the tables of all files."""
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        for source in self._sources:
+            for table in source.tables(columns, rows):
+                yield _widened(table.select(list(columns)), wanted)
+
+
+@contextmanager
+def _unpacked(path: Path, label: str) -> Iterator[Path]:
+    """A file as it can be read: unpacked, or converted to Arrow, in a temporary folder."""
+    suffixes = [suffix.lower() for suffix in Path(label).suffixes]
+    packed = suffixes[-1] if suffixes and suffixes[-1] in UNPACKED else None
+    inner = suffixes[-2] if packed and len(suffixes) > 1 else (suffixes or [""])[-1]
+    converted = inner if inner in CONVERTED else None
+    if (packed is None and converted is None) or not path.is_file():
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="reconform-") as folder:
+        try:
+            if packed is not None:
+                path = _unpack(path, label, packed, Path(folder, "unpacked"))
+            if converted is not None:
+                path = _convert(path, label, converted, Path(folder, "table.arrow"))
+        except InputError:
+            raise
+        except DAMAGED as error:
+            how = packed or converted
+            raise InputError(label, f"it cannot be read as {how} ({error}).") from error
+        yield path
+
+
+# What libraries say of a file that is not what its name says.
+DAMAGED = (
+    *(OSError, EOFError, ValueError, KeyError, RuntimeError),
+    *(lzma.LZMAError, zipfile.BadZipFile, pa.ArrowException),
+)
+
+
+def _unpack(path: Path, label: str, packed: str, to: Path) -> Path:
+    """Unpack a file; of a zip file, the only one in it."""
+    with ExitStack() as stack:
+        if packed == ".zip":
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            inside = [one for one in archive.infolist() if not one.is_dir()]
+            if len(inside) != 1:
+                raise InputError(label, f"it holds {len(inside)} files; zip one table by itself.")
+            source: Any = stack.enter_context(archive.open(inside[0]))
+        elif packed == ".zst":
+            raw = stack.enter_context(pa.OSFile(os.fsencode(path)))
+            source = stack.enter_context(pa.CompressedInputStream(raw, "zstd"))
+        else:
+            source = stack.enter_context({".xz": lzma, ".bz2": bz2}[packed].open(path, "rb"))
+        with to.open("wb") as sink:
+            while part := source.read(1 << 20):
+                check_room(sink.tell(), "what is unpacked")
+                sink.write(part)
+    return to
+
+
+def _convert(path: Path, label: str, kind: str, to: Path) -> Path:
+    """Write a table of JSON or Excel as Arrow."""
+    if kind == ".xlsx":
+        workbook = extra("openpyxl", "excel", "reading Excel files").load_workbook(
+            path, read_only=True, data_only=True
+        )
+        rows = workbook.active.iter_rows(values_only=True)
+        names = [str(name) if name is not None else "" for name in next(rows, ())]
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        workbook.close()
+        _check_names(label, names)
+        table = pa.table([_cells(column) for column in columns], names=names)
+    elif kind == ".json":
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+            raise InputError(label, "it must be a list of objects, one for each row.")
+        names = list(dict.fromkeys(name for row in content for name in row))
+        columns = [tuple(row.get(name) for row in content) for name in names]
+        table = pa.table([_cells(column) for column in columns], names=names)
+    else:
+        table = arrow_json.read_json(os.fspath(path))
+    if not table.num_rows:
+        raise InputError(label, "it has no rows.")
+    with pa.OSFile(os.fsencode(to), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return to
+
+
+def _cells(column: Sequence[Any]) -> Any:
+    """Cells of one type where they have one; otherwise all as text."""
+    try:
+        return pa.array(column)
+    except pa.ArrowException:
+        return pa.array([None if cell is None else str(cell) for cell in column], pa.string())
 
 
 def _article(word: str) -> str:

@@ -15,7 +15,17 @@ import pyarrow as pa
 from ..arrays import BoolArray, FloatArray
 from ..atomic import atomic_file, atomic_stream, blamed_on, check_apart, check_place
 from ..errors import InputError, listed
-from .formats import FORMATS, Layout, is_compressed, is_standard, query_of, titles_in_words
+from .formats import (
+    CONVERTED,
+    FORMATS,
+    UNPACKED,
+    Layout,
+    is_compressed,
+    is_standard,
+    query_of,
+    suffixes_in_words,
+    titles_in_words,
+)
 from .text import safe_table
 
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")
@@ -107,6 +117,8 @@ def check_output(
             column=clash[0] if len(clash) == 1 else None,
         )
     (layout or Layout()).format_of(path)
+    if Path(path).suffix.lower() in (*UNPACKED, *CONVERTED):
+        raise InputError(path, f"such files are read, not written; name it {suffixes_in_words()}.")
     if is_standard(path):
         _standard_output()
     else:
