@@ -248,7 +248,7 @@ def read_table(
         allow_missing = how.prepare is not False
     with open_source(path, layout) as file, ExitStack() as stack:
         other = None
-        if how.prepare is None and beside is not None and Path(beside[0]).is_file():
+        if how.prepare is None and beside is not None and os.path.isfile(beside[0]):
             other = stack.enter_context(open_source(*beside))
         names = _select(file, how, () if other is None else other.schema.names)
         ids = [name for name in how.id_columns if name in file.schema.names]
