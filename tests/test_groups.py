@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from reconform import ConformalDetector, load, methods, save
+from reconform import ConformalDetector, Full, load, methods, save
 from reconform.cli import main
 from reconform.detectors import KNN
 from reconform.ensemble.grouped import worlds_within
 from reconform.errors import ReconformError, ReferenceWarning
 from reconform.rule import Rule
+from reconform.statistics.conditional_calibration import inner_level
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.joint import JointGrid, JointRanks, JointStepUp
@@ -216,6 +217,32 @@ def test_worlds_are_those_of_the_definition():
         assert worlds.e_value == wanted
         positive += wanted > 0
     assert positive > 20
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("method", ["full", "jackknife+"])
+def test_certificates_are_those_of_the_definition(method, seed, tmp_path):
+    """By one model per row, on all rows and this one; also after a model file."""
+    X, groups, new, theirs = two_types(seed, n=(24, 15), m=(7, 5), anomalies=(3, 2))
+    new[[0, 1, 2, 3, 7, 8]] += 2.5 + seed / 4  # in between
+    cad = ConformalDetector(KNN(n_neighbors=2), method).fit(X.round(), groups=groups)
+    new, codes, level = new.round(), (theirs == "b").astype(int), Fraction(1, 2)
+    found = cad.discover(new, level, validity="proven", groups=theirs)
+    save(cad, tmp_path / "m.rcad")
+    again = load(tmp_path / "m.rcad").discover(new, level, validity="proven", groups=theirs)
+    assert np.array_equal(again.e_values, found.e_values)
+    inner = inner_level(level, len(new))
+    full = KNN(n_neighbors=2).fit_plan(X.round(), Full().plan(39), [np.random.SeedSequence(0)])
+    for augmented in full.augmented_scores(new, np.arange(12)):
+        order = np.arange(39) if augmented.order is None else augmented.order
+        for j, own, others in zip(augmented.rows, augmented.own, augmented.others, strict=True):
+            by_row = np.empty(39)
+            by_row[order] = own[:-1]
+            references = [by_row[groups == name] for name in ("a", "b")]
+            mine = np.append(references[codes[j]], own[-1])
+            wanted = literal_e_value(mine, others, codes, j, references, inner)
+            assert found.e_values[j] == pytest.approx(float(wanted), rel=1e-12)
+    assert found.e_values.any() or seed
 
 
 @pytest.mark.parametrize("models", [False, True])
