@@ -1,8 +1,8 @@
 """Rows in time order: the numbers of docs/time.md.
 
-Run ``python benchmarks/order.py`` (all) or with names: level, power, sorted, cost, units, days,
-decay, valves. Repetitions are few by default; ``--repeats N`` for more. The valves need the data of
-SKAB (``--valves FOLDER``).
+Run ``python benchmarks/order.py`` (all) or with names: wrong, level, power, sorted, cost, units,
+days, decay, valves. Repetitions are few by default; ``--repeats N`` for more. The valves need the
+data of SKAB (``--valves FOLDER``).
 """
 
 from __future__ import annotations
@@ -47,6 +47,17 @@ EXCHANGEABLE: dict[str, Callable[[np.random.Generator], Array]] = {
     "copies": lambda rng: rng.normal(size=(40, 4))[rng.integers(0, 40, 400)],
     "20 % anomalies": lambda rng: rng.normal(size=(400, 4)) + 4 * (rng.random((400, 1)) < 0.2),
 }
+
+
+def wrong(repeats: int) -> Iterator[str]:
+    """How often rows in time order without anomalies have a list, with kNN and full."""
+    for rho in (0.0, 0.8, 0.9, 0.95):
+        rng, lists = np.random.default_rng(0), 0
+        for _ in range(8 * repeats):
+            rows = ar(rng, 1200, 4, rho)
+            found = ConformalDetector("knn", "full").fit(rows[:1000]).discover(rows[1000:])
+            lists += found.count > 0
+        yield f"AR(1) without anomalies, ρ = {rho}: {lists} of {8 * repeats} batches have a list"
 
 
 def level(repeats: int) -> Iterator[str]:
@@ -202,8 +213,8 @@ def decay(repeats: int) -> Iterator[str]:
 
 
 PARTS: dict[str, Callable[..., Iterator[str]]] = {
-    "level": level, "power": power, "sorted": by_customer, "cost": cost, "units": units,
-    "days": days, "decay": decay, "valves": valves,
+    "wrong": wrong, "level": level, "power": power, "sorted": by_customer, "cost": cost,
+    "units": units, "days": days, "decay": decay, "valves": valves,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -526,7 +526,7 @@ def test_numbers_as_a_spreadsheet_writes_them_are_the_same(here, filled, tables)
         ("normal.csv --marks r.csv --keep r.csv --overwrite", 2, "are the same file"),
         ("normal.csv --set calibration=0.5", 2, "--set calibration goes with --method split"),
         ("normal.csv --budget 1", 2, "--budget"),
-        ("normal.csv --output o.xlsx", 1, "its name does not tell its format"),
+        ("normal.csv --output o.xlsx", 1, "such files are read, not written"),
         ("normal.csv short.csv --output o.csv", 1, "it lacks the column 'flow' of the reference"),
         ("normal.csv --marks r.csv --keep k.csv --budget 0.01", 1,
          "8 of 400 reference rows are marked as anomalies, and --budget 0.01 lets at most 4 leave"),

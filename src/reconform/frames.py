@@ -654,8 +654,8 @@ def calendar_part(seconds: FloatArray, part: str) -> FloatArray:
     Examples
     --------
     >>> six, noon = 6 * 3600.0, 12 * 3600.0
-    >>> calendar_part(np.array([0.0, six, noon]), "hour (sin)").round(3)
-    array([0., 1., 0.])
+    >>> calendar_part(np.array([0.0, six, noon]), "hour (cos)").round(3) + 0.0
+    array([ 1.,  0., -1.])
     """
     if part == ELAPSED:
         return seconds

@@ -449,9 +449,9 @@ NATIVE = {
     "values_in_values": ("knn", "split", state(deep_value), "recursion|damaged"),
     "a_seed_of_very_many_words": (
         "knn", "split", state(lambda: {"seed": [[1] * 100_000, {"tuple": []}, 4]}),
-        "seed is too long|pool of a seed|damaged"),
+        "seed is too long|pool size of a seed|damaged"),
     "a_seed_with_a_large_pool": (
-        "knn", "split", state(lambda: {"seed": [1, {"tuple": []}, 1 << 30]}), "pool of a seed"),
+        "knn", "split", state(lambda: {"seed": [1, {"tuple": []}, 1 << 30]}), "pool size"),
     "features_by_the_billion": (
         "knn", "split", at("n_features", 1 << 40), "number of features|damaged"),
     "an_array_in_two_places": (

@@ -309,7 +309,7 @@ def test_a_bad_output_is_refused_before_any_work(tmp_path, cad, new_table):
     (tmp_path / "there.csv").write_text("precious")
     with pytest.raises(FileExistsError, match="`overwrite=True`"):
         judge_file(cad, path, tmp_path / "there.csv", progress=fail)
-    with pytest.raises(InputError, match="does not tell its format"):
+    with pytest.raises(InputError, match="read, not written; name it"):
         judge_file(cad, path, tmp_path / "out.xlsx", progress=fail)
     clash = save(new_table.append_column("anomaly", new_table["id"]), tmp_path / "clash.csv")
     with pytest.raises(InputError, match="'anomaly'"):

@@ -10,6 +10,7 @@ import pytest
 from oracle_worlds import nearest_neighbours, one_model_rule, oracle_e_value
 from reconform.detectors.knn import KNN
 from reconform.detectors.knn.ensembles import FullNeighbours
+from reconform.ensemble import worlds_by_scores
 from reconform.statistics.conditional_calibration import StepUp, count_exchanges
 from reconform.statistics.evalues import closed_e_bh
 
@@ -38,15 +39,14 @@ def small_case(seed, kind):
 
 @pytest.mark.parametrize("kind", ["continuous", "grid"])
 @pytest.mark.parametrize("seed", range(8))
-def test_knn_worlds_equal_enumeration(seed, kind, monkeypatch):
+def test_knn_worlds_equal_enumeration(seed, kind):
     """Where one model per row counts all worlds; for lists of their own see `test_worlds`."""
-    monkeypatch.setattr("reconform.ensemble.MOST_REFITTED", 0)
     D, X, k = small_case(seed, kind)
     neighbours = worlds_in(KNN(n_neighbors=k), D)
     for level in LEVELS:
         rule = one_model_rule(nearest_neighbours(k), level)
         step = StepUp.at(level, len(D), len(X))
-        for j, worlds in neighbours.worlds(X, np.arange(len(X)), step):
+        for j, worlds in worlds_by_scores(neighbours.augmented_scores(X, np.arange(len(X))), step):
             assert worlds.e_value == oracle_e_value(D, X, j, rule)
 
 

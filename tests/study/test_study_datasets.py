@@ -203,7 +203,7 @@ def test_bad_sources(tmp_path):
             resolve_datasets([tmp_path / name])
     (tmp_path / "b.csv").write_text("u,fault\n1,0\n3,0\n9,1\n")
     for call, told in (
-        (lambda: read(tmp_path / "a.xlsx"), r"must be an \.npz file, or a table"),
+        (lambda: read(tmp_path / "a.docx"), r"must be an \.npz file, or a table"),
         (lambda: read(tmp_path / "b.csv", label="faulty"), r"no column 'faulty'.*mean 'fault'\?"),
         (lambda: resolve_datasets([7]), "got int"),
         (lambda: resolve_datasets([("mine", X, Y)] * 2), "'mine' more than once"),

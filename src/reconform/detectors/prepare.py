@@ -32,7 +32,7 @@ from ..frames import (
     time_columns,
 )
 from . import Auto, NativeDetector, resolve_detector
-from .prepared import CATEGORIES, MOST_ENCODED, MOST_OWN, Labels, Prepared
+from .prepared import CATEGORIES, MOST_ENCODED, Labels, Prepared, own_columns
 from .registry import entry_of
 
 if TYPE_CHECKING:
@@ -80,23 +80,33 @@ class Feature:
 FEW_LABELS = 20
 
 
+# Labels of all columns together, each of which is looked up for every part of the new rows.
+MOST_LABELS = 1 << 17
+
+
 def too_many_labels(features: Sequence[Feature], rows: int) -> str | None:
-    """Say that columns of zeros and ones for all labels would not fit into memory; else None.
+    """Say that labels are too many, or that their columns would not fit into memory; else None.
 
     Examples
     --------
     >>> too_many_labels([Feature("colour", ("blue", "red"))], 1000)
     """
-    columns = {f.name: min(len(f.labels), MOST_OWN) for f in features if f.labels is not None}
-    cells = rows * sum(columns.values())
-    if cells <= MOST_ENCODED:
+    labels = {f.name: len(f.labels) for f in features if f.labels is not None}
+    total, most = sum(labels.values()), own_columns(len(labels))
+    cells = rows * sum(min(count, most) for count in labels.values())
+    if total > MOST_LABELS:
+        why = f"All columns together have {total:,}, and at most {MOST_LABELS:,} are used."
+    elif cells > MOST_ENCODED:
+        why = (
+            f"As columns of zeros and ones, in {rows:,} rows, they would take "
+            f"{8 * cells / 1e9:,.1f} GB, and at most {8 * MOST_ENCODED / 1e9:,.1f} GB are used."
+        )
+    else:
         return None
-    most = sorted(columns, key=lambda name: -columns[name])[:MOST_LISTED]
+    named = sorted(labels, key=lambda name: -labels[name])[:MOST_LISTED]
     return (
-        f"too many labels: {', '.join(f'{name!r} has {columns[name]:,}' for name in most)}. As "
-        f"columns of zeros and ones, in {rows:,} rows, they would take {8 * cells / 1e9:,.1f} GB, "
-        f"and at most {8 * MOST_ENCODED / 1e9:,.1f} GB are used for it. Leave such a column out "
-        "with `drop`, or write its rare labels as one, such as 'other'."
+        f"too many labels: {', '.join(f'{name!r} has {labels[name]:,}' for name in named)}. {why} "
+        "Leave such a column out with `drop`, or write its rare labels as one, such as 'other'."
     )
 
 
@@ -163,8 +173,9 @@ class Prepare(BaseEstimator):
         Examples
         --------
         >>> import pandas as pd
-        >>> Prepare("knn").features_of(pd.DataFrame({"x": [1.0, 2.0], "colour": ["red", "blue"]}))
-        (Feature(name='x', labels=None), Feature(name='colour', labels=('blue', 'red')))
+        >>> frame = pd.DataFrame({"x": [1.0, 2.0], "colour": ["red", "blue"]})
+        >>> [(one.name, one.labels) for one in Prepare("knn").features_of(frame)]
+        [('x', None), ('colour', ('blue', 'red'))]
         """
         X = frame_as_it_is(X)
         if package_of(X) is None:
@@ -356,8 +367,9 @@ def _behind_preparation(
         parts.append(("numbers", Pipeline(numbers), numeric))
         parts.append(("missing", MissingIndicator(error_on_new=False), numeric))
     if len(categorical_columns):
+        most = own_columns(len(categorical_columns)) + 1
         encoder = OneHotEncoder(
-            handle_unknown="infrequent_if_exist", max_categories=MOST_OWN + 1, sparse_output=False
+            handle_unknown="infrequent_if_exist", max_categories=most, sparse_output=False
         )
         parts.append((CATEGORIES, encoder, list(categorical_columns)))
     prepare = ColumnTransformer(parts, sparse_threshold=0.0)

@@ -51,8 +51,19 @@ def label_counts(labels: Labels) -> list[int]:
 MORE_COLUMNS = 2
 # Cells of the columns that labels become: half a gigabyte.
 MOST_ENCODED = 1 << 26
-# Labels of a category that have columns of their own.
-MOST_OWN = 64
+# Labels of a category that have columns of their own, and columns that all categories share.
+MOST_OWN, MOST_SHARED = 64, 256
+
+
+def own_columns(categories: int) -> int:
+    """How many labels of each of so many categories have columns of their own.
+
+    Examples
+    --------
+    >>> own_columns(3), own_columns(18)
+    (64, 14)
+    """
+    return min(MOST_OWN, max(4, MOST_SHARED // max(1, categories)))
 
 
 # What the part of a pipeline is called that encodes labels.
@@ -236,7 +247,13 @@ class PreparedUnits(Units):
 
     def _is_wide(self, j: int) -> bool:
         """Whether only the commonest labels of a column have columns of their own."""
-        return len(self.codes[j]) > MOST_OWN
+        return len(self.codes[j]) > own_columns(len(self.categories))
+
+    def _uncommon(self, counts: IntArray) -> BoolArray:
+        """Mark labels that occur nowhere, or are not among the commonest."""
+        uncommon, most = np.ones(len(counts), dtype=np.bool_), own_columns(len(self.categories))
+        uncommon[np.argsort(-counts, kind="stable")[:most]] = False
+        return np.asarray(uncommon | (counts == 0))
 
     def of(self, X: FloatArray) -> IntArray:
         """Units of all rows together."""
@@ -389,11 +406,11 @@ class PreparedUnits(Units):
         there = codes[np.isin(codes, listed)]
         np.add.at(counts, np.searchsorted(listed, there), 1)
         units = np.zeros((len(new), 1 + -(-len(listed) // 64)), dtype=np.int64)
-        units[:, 1:] = _bits(_uncommon(counts)[None])
+        units[:, 1:] = _bits(self._uncommon(counts)[None])
         for label in np.unique(new[np.isin(new, listed)]) if more else ():
             own = counts.copy()
             own[np.searchsorted(listed, label)] += more
-            units[new == label, 1:] = _bits(_uncommon(own)[None])
+            units[new == label, 1:] = _bits(self._uncommon(own)[None])
         return units
 
     def _columns_of(self, units: IntArray) -> list[FloatArray]:
@@ -466,13 +483,6 @@ def _median_without(values: FloatArray) -> FloatArray:
     if len(values) < 2:
         return np.zeros(len(values))
     return smallest_without(values)((len(values) - 2) // 2)
-
-
-def _uncommon(counts: IntArray) -> BoolArray:
-    """Mark labels that occur nowhere, or are not among the commonest."""
-    uncommon = np.ones(len(counts), dtype=np.bool_)
-    uncommon[np.argsort(-counts, kind="stable")[:MOST_OWN]] = False
-    return np.asarray(uncommon | (counts == 0))
 
 
 def _bits(marks: BoolArray) -> IntArray:

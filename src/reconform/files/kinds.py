@@ -26,6 +26,8 @@ from .survey import ColumnSurvey, labels_of
 
 # Chance below which whole numbers that never repeat are taken for an identifier.
 RARE = 1e-3
+# Cells that are read as dates before all are.
+FEW_CELLS = 64
 # Texts that are longer on average, and have words, are free text.
 LONG_TEXT = 40
 # A code for missing values fills this share of a column at least, and lies so far from the others.
@@ -59,7 +61,7 @@ class Use:
 
 
 # Rows of each file by which columns are told apart; a large file says the same in its first rows.
-MOST_LOOKED_AT = 200_000
+MOST_LOOKED_AT, BYTES_LOOKED_AT = 200_000, 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,10 @@ class _Both:
     @property
     def natures(self) -> set[str]:
         return {one.nature for one in self.surveys if one.present}
+
+    def first(self, rows: int) -> _Both:
+        """The same with the first rows only: most columns of text are soon seen to be no dates."""
+        return replace(self, cells=[cells.slice(0, rows) for cells in self.cells])
 
     def numbers(self) -> list[FloatArray]:
         """The numbers of both."""
@@ -94,11 +100,12 @@ class _Both:
 
 
 def _first_rows(source: Source, names: Sequence[str], rows: int) -> Any:
-    tables, seen = [], 0
+    tables: list[Any] = []
+    seen = size = 0
     for table in source.tables(names, rows):
         tables.append(table.select(names))
-        seen += table.num_rows
-        if seen >= MOST_LOOKED_AT:
+        seen, size = seen + table.num_rows, size + tables[-1].nbytes
+        if seen >= MOST_LOOKED_AT or size >= BYTES_LOOKED_AT:
             break
     return pa.concat_tables(tables)
 
@@ -219,7 +226,8 @@ def _date(column: _Both, elapsed: bool) -> Use | None:
     formats = [
         one
         for one in (DATE_FORMATS if "text" in kinds else ("typed",))
-        if not any(wrong.any() for _, wrong in column.seconds(one))
+        if not any(wrong.any() for _, wrong in column.first(FEW_CELLS).seconds(one))
+        and not any(wrong.any() for _, wrong in column.seconds(one))
     ]
     if not formats:
         return None

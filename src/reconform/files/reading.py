@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -336,7 +337,7 @@ def _features(
         features = tuple(feature for use in uses for feature in use.features)
         plain = {f.name: surveys[f.name] for f in features if not f.is_category and not f.made}
         refuse_reference(source, plain, {}, prepare=True, allow_missing=allow_missing)
-        return features
+        return _encodable(features, count, source)
     text = [n for n in names if how.prepare and surveys[n].nature == "text"]
     text += [n for n in how.categories if n not in text]
     labels = labels_of(source, text, layout, default_batch_rows(len(source.schema.names)))
@@ -344,7 +345,11 @@ def _features(
         source, surveys, labels, prepare=bool(how.prepare), allow_missing=allow_missing
     )
     features = tuple(Feature(name, labels.get(name)) for name in names)
-    many = too_many_labels(features, count)
+    return _encodable(features, count, source)
+
+
+def _encodable(features: tuple[Feature, ...], rows: int, source: Source) -> tuple[Feature, ...]:
+    many = too_many_labels(features, rows)
     if many is not None:
         raise InputError(source.label, many)
     return features
@@ -631,14 +636,22 @@ class Batches:
         parse = self.source.is_text
         return group_labels(column, name, self.layout, label, parse=parse, before=before)
 
+    @cached_property
+    def _codes(self) -> dict[int, list[float]]:
+        """The codes of all labels of the reference, by position of their column."""
+        return {
+            j: [label_code(label) for label in feature.labels]
+            for j, feature in enumerate(self.features)
+            if feature.labels is not None
+        }
+
     def unseen(self, table: Any, X: FloatArray) -> dict[int, Counter[str]]:
         """Count labels that the reference does not have, by position of their column."""
         found = {}
         for j, feature in enumerate(self.features):
             if feature.labels is None:
                 continue
-            listed = [label_code(label) for label in feature.labels]
-            unseen = ~np.isnan(X[:, j]) & ~np.isin(X[:, j], listed)
+            unseen = ~np.isnan(X[:, j]) & ~np.isin(X[:, j], self._codes[j])
             if unseen.any():
                 column = table.column(feature.name).filter(unseen)
                 cells = texts(column, self.layout, parse=self.source.is_text)

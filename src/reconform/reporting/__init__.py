@@ -66,7 +66,7 @@ def report(
     >>> from reconform.cli.detect import run_demo
     >>> from reconform.reporting import report
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     page = report(run_demo().found, Path(folder) / "report.html")
+    ...     page = report(run_demo()[0], Path(folder) / "report.html")
     ...     "of 229 rows flagged" in page.read_text()
     True
     """
@@ -96,7 +96,7 @@ def chart(found: Discoveries) -> Any:
     --------
     >>> from reconform.cli.detect import run_demo
     >>> from reconform.reporting import chart
-    >>> type(chart(run_demo().found)).__name__
+    >>> type(chart(run_demo()[0])).__name__
     'VConcatChart'
     """
     from .charts import draw

@@ -136,7 +136,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     Examples
     --------
     >>> from reconform.cli.detect import run_demo
-    >>> found = run_demo().found
+    >>> found = run_demo()[0]
     >>> summary = summarise(found, [0.05, 0.2])
     >>> summary.levels, summary.counts
     (array([0.05, 0.1 , 0.2 ]), array([38, 40, 48]))
@@ -211,7 +211,7 @@ def p_value_nature(found: Discoveries) -> str:
     Examples
     --------
     >>> from reconform.cli.detect import run_demo
-    >>> p_value_nature(run_demo().found)
+    >>> p_value_nature(run_demo()[0])
     'conservative'
     """
     if found.provenance is None:
