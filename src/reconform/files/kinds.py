@@ -107,7 +107,7 @@ def _first_rows(source: Source, names: Sequence[str], rows: int) -> Any:
         seen, size = seen + table.num_rows, size + tables[-1].nbytes
         if seen >= MOST_LOOKED_AT or size >= BYTES_LOOKED_AT:
             break
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables or [source.schema.empty_table().select(names)])
 
 
 def uses_of(
