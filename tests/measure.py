@@ -23,7 +23,7 @@ LIMITS: dict[str, int] = {
     "modules": 147,
     "lines of code": 31_300,
     "functions over 80 lines": 0,
-    "lines of tests": 29_500,
+    "lines of tests": 29_520,
     "words in docs": 45_800,
     "fit, discover, print: functions": 540,
     "fit, discover, print: outside detectors/": 290,

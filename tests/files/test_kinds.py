@@ -267,3 +267,27 @@ def test_files_of_a_folder_have_the_same_columns(tmp_path):
     (tmp_path / "nothing").mkdir()
     with pytest.raises(InputError, match="has no files of rows"):
         read_reference(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl", "xlsx"])
+def test_a_small_file_never_becomes_a_large_table(tmp_path, kind):
+    """Every row names a column of its own; a sheet has one cell at its far end."""
+    path = tmp_path / f"r.{kind}"
+    rows = [f'{{"c{i}": 1}}' for i in range(7_000)]
+    if kind == "json":
+        path.write_text(f"[{','.join(rows)}]")
+    elif kind == "jsonl":
+        path.write_text("\n".join(rows))
+    else:
+        book = pytest.importorskip("openpyxl").Workbook()
+        book.active["A1"], book.active.cell(6_000, 16_384).value = "a", 1
+        book.save(path)
+    with pytest.raises(InputError, match=r"more than 33,554,432 cells.* save it as Parquet or CSV"):
+        read_reference(path)
+
+
+def test_what_is_no_table_of_objects(tmp_path):
+    for content, said in (('{"a": 1}', "list of objects"), ("[1, 2]", "row 1 must be an object")):
+        (tmp_path / "r.json").write_text(content)
+        with pytest.raises(InputError, match=said):
+            read_reference(tmp_path / "r.json")

@@ -92,15 +92,19 @@ def read_rows(
 
 
 def said_of_columns(table: Table) -> list[str]:
-    """Say in a line per column what it is used as; columns that are numbers share one."""
-    plain = [use.name for use in table.uses if use.said == "number"]
-    if len(plain) == len(table.uses):
+    """Say in a line per column what it is used as; columns that are alike share one."""
+    alike: dict[str, list[str]] = {}
+    for use in table.uses:
+        alike.setdefault(use.said, []).append(use.name)
+    plain = alike.pop("number", [])
+    if not alike:
         return []
-    every = [f"Column {use.name!r}: {use.said}." for use in table.uses if use.said != "number"]
-    if not plain:
-        return every
-    noun = "Column" if len(plain) == 1 else f"{len(plain):,} columns"
-    return [*every, f"{noun} {listed(plain)}: number{'s' * (len(plain) > 1)}."]
+    lines = [f"{_columns(names)}: {said}." for said, names in alike.items()]
+    return [*lines, f"{_columns(plain)}: number{'s' * (len(plain) > 1)}."] if plain else lines
+
+
+def _columns(names: list[str]) -> str:
+    return f"Column {names[0]!r}" if len(names) == 1 else f"{len(names):,} columns {listed(names)}"
 
 
 def fit_detector(

@@ -235,7 +235,10 @@ def _date(column: _Both, elapsed: bool) -> Use | None:
     no_date = formats[0] in TIMES or pa.types.is_time(column.cells[0].type)
     parts = [ELAPSED] if elapsed else calendar_parts(read, dated=not no_date)
     if not parts:
-        return Use(column.name, "date: left out, both files do not cover several days of hours")
+        return Use(
+            column.name,
+            "date: left out, the files cover too short a time to compare hours or weekdays",
+        )
     said = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
     how = "" if formats[0] in ("iso", "typed") else f", written as {formats[0]}"
     return Use(column.name, f"date: {said}{how}", dated(column.name, formats[0], parts))

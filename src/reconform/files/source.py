@@ -28,7 +28,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as arrow_json
 
 from ..arrays import FloatArray, IntArray, RankArray
 from ..atomic import blamed_on_temporary_files, check_room, stops_by_exception
@@ -214,32 +213,68 @@ def _unpack(path: Path, label: str, packed: str, to: Path) -> Path:
     return to
 
 
+# Cells of a table of JSON or Excel, which is held in memory, and bytes that a workbook unpacks to.
+MOST_CELLS, MOST_UNPACKED = 1 << 25, 1 << 30
+
+
 def _convert(path: Path, label: str, kind: str, to: Path) -> Path:
     """Write a table of JSON or Excel as Arrow."""
-    if kind == ".xlsx":
-        workbook = extra("openpyxl", "excel", "reading Excel files").load_workbook(
-            path, read_only=True, data_only=True
-        )
-        rows = workbook.active.iter_rows(values_only=True)
-        names = [str(name) if name is not None else "" for name in next(rows, ())]
-        columns = list(zip(*rows, strict=True)) or [()] * len(names)
-        workbook.close()
-        _check_names(label, names)
-        table = pa.table([_cells(column) for column in columns], names=names)
-    elif kind == ".json":
-        content = json.loads(path.read_bytes())
-        if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-            raise InputError(label, "it must be a list of objects, one for each row.")
-        names = list(dict.fromkeys(name for row in content for name in row))
-        columns = [tuple(row.get(name) for row in content) for name in names]
-        table = pa.table([_cells(column) for column in columns], names=names)
-    else:
-        table = arrow_json.read_json(os.fspath(path))
+    names, columns = _from_excel(path, label) if kind == ".xlsx" else _from_json(path, label, kind)
+    table = pa.table([_cells(column) for column in columns], names=names)
     if not table.num_rows:
         raise InputError(label, "it has no rows.")
     with pa.OSFile(os.fsencode(to), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     return to
+
+
+def _from_excel(path: Path, label: str) -> tuple[list[str], list[Sequence[Any]]]:
+    """Read the first sheet of a workbook, column by column."""
+    with zipfile.ZipFile(path) as archive:  # which never unpacks more than it says
+        if sum(one.file_size for one in archive.infolist()) > MOST_UNPACKED:
+            raise _too_large(label)
+    workbook = extra("openpyxl", "excel", "reading Excel files").load_workbook(
+        path, read_only=True, data_only=True
+    )
+    rows = workbook.active.iter_rows(values_only=True)
+    names = [str(name) if name is not None else "" for name in next(rows, ())]
+    every, cells = [], 0
+    for row in rows:
+        every.append(row)
+        cells += len(row)
+        if cells > MOST_CELLS:
+            raise _too_large(label)
+    workbook.close()
+    _check_names(label, names)
+    return names, list(zip(*every, strict=True)) or [()] * len(names)
+
+
+def _from_json(path: Path, label: str, kind: str) -> tuple[list[str], list[Sequence[Any]]]:
+    """Read a list of objects, or an object per line; what one of them does not have is missing."""
+    columns: dict[str, list[Any]] = {}
+    with path.open("rb") as file:
+        every = json.load(file) if kind == ".json" else map(json.loads, filter(bytes.strip, file))
+        if not isinstance(every, list | map):
+            raise InputError(label, "it must be a list of objects, one for each row.")
+        for k, row in enumerate(every):
+            if not isinstance(row, dict):
+                raise InputError(label, f"row {k + 1} must be an object with a value per column.")
+            for name, value in row.items():
+                columns.setdefault(name, [None] * k).append(value)
+            if len(columns) * (k + 1) > MOST_CELLS:
+                raise _too_large(label)
+            for column in columns.values():
+                if len(column) == k:
+                    column.append(None)
+    return list(columns), list(columns.values())
+
+
+def _too_large(label: str) -> InputError:
+    return InputError(
+        label,
+        f"as a table it has more than {MOST_CELLS:,} cells, and such files are read whole; save it "
+        "as Parquet or CSV, which are read in parts.",
+    )
 
 
 def _cells(column: Sequence[Any]) -> Any:

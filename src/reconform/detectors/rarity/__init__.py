@@ -297,8 +297,8 @@ class Rarity(NativeDetector):
     >>> import numpy as np
     >>> from reconform.detectors import Rarity
     >>> X = np.column_stack([np.arange(50.0), np.zeros(50)])
-    >>> Rarity().fit(X).score_samples([[7.0, 0.0], [7.0, 3.0], [np.nan, 0.0]]).round()
-    array([52.,  2.,  2.])
+    >>> Rarity().fit(X).score_samples([[7.0, 0.0], [7.0, 3.0], [np.nan, 0.0]]).astype(int)
+    array([51,  1,  1])
     """
 
     accepts_nan = True
