@@ -9,7 +9,6 @@ import zipfile
 import numpy as np
 
 from reconform.models import archive
-from reconform.models import archive as arrays
 
 
 def members_of(path):
@@ -39,11 +38,36 @@ def forge(path, members, manifest=None, *, compression=zipfile.ZIP_DEFLATED, sum
 
 def as_npy(array):
     """An array as a member."""
-    return b"".join(map(bytes, arrays.npy_pieces(array)))
+    return b"".join(map(bytes, archive.npy_pieces(array)))
 
 
 def put(members, name, change):
     """Change an array of a forged file."""
-    array = arrays.read_npy(np.frombuffer(members[name], dtype=np.uint8)).copy()
+    array = archive.read_npy(np.frombuffer(members[name], dtype=np.uint8)).copy()
     changed = change(array)
     members[name] = as_npy(array if changed is None else changed)
+
+
+# Changes of what model.json says and of the members, to be made before a file is sealed again.
+
+
+def says(*path):
+    """Let model.json say the last of these where the others lead."""
+
+    def edit(model, members):
+        *keys, last, value = path
+        for key in keys:
+            model = model[key]
+        model[last] = value
+
+    return edit
+
+
+def array(name, change):
+    """Change a member that is an array."""
+    return lambda model, members: put(members, f"{name}.npy", change)
+
+
+def state(value):
+    """Let the random state be this."""
+    return says("parameters", {"dict": [["random_state", value]]})

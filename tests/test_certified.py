@@ -246,55 +246,7 @@ def test_the_list_does_not_depend_on_the_order_of_rows(detector, method, batch):
     assert np.array_equal(one.mask[b], two.mask)
 
 
-def last_is_unusual(X):
-    """A detector that looks at the order of its rows: the last one is anomalous."""
-    last = X[-1].copy()
-    return lambda Z: np.where((last == Z).all(axis=1), -1.0, 0.0)
-
-
-def test_a_detector_that_knows_the_last_row_gains_nothing():
-    """Rows are sorted by content before a fit, so the last of them is seldom the new one.
-
-    Without sorting, plain BH flags all 200 normal rows. A new row is the last of 100 by content
-    with probability 1/100; more than 10 of 200 such rows have a probability below 1e-4.
-    """
-    rng = np.random.default_rng(0)
-    plain, kept = 0, 0
-    for _ in range(40):
-        D, X = rng.normal(size=(99, 1)), rng.normal(size=(5, 1))
-        cad = ConformalDetector(last_is_unusual, "full", larger_is="normal").fit(D)
-        found = certified(cad, X)
-        plain += found.plain_mask.sum()
-        kept += found.mask.sum()
-    assert plain <= 10
-    assert kept <= plain
-
-
 # --- the level -----------------------------------------------------------------------------------
-
-
-def false_lists(repetitions, detector, method, n, m, fdr, seed):
-    """How often the certified list of normal rows is not empty."""
-    rng, kept = np.random.default_rng(seed), 0
-    for i in range(repetitions):
-        D, X = rng.normal(size=(n, 2)), rng.normal(size=(m, 2))
-        cad = ConformalDetector(detector, method, random_state=i).fit(D)
-        kept += certified(cad, X, fdr).mask.any()
-    return kept / repetitions
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fdr", [0.1, 0.2])
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("detector", ["knn", "iforest", "inne", "mahalanobis", "kde"])
-def test_batches_of_normal_rows(detector, method, fdr):
-    """400 batches (100 unless kNN): any discovery is false, so their share is the FDR.
-
-    A correct program is above the level by more than 3.5 standard errors in 1 of 4,000 runs.
-    """
-    repetitions = 400 if detector == "knn" else 100
-    kept = false_lists(repetitions, detector, method, 60, 10, fdr, seed=0)
-    assert kept <= fdr + 3.5 * np.sqrt(fdr * (1 - fdr) / repetitions)
 
 
 @pytest.mark.parametrize(

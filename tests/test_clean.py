@@ -194,27 +194,6 @@ def test_the_budget_is_exact():
     assert [most_leaving(n, 0.07) for n in (100, 200)] == [7, 14]  # 0.07 * 100 > 7
 
 
-def test_a_cleaned_reference_finds_what_a_clean_one_finds(breast):
-    """2 % malignant rows in the reference hide the others; marked, they leave, and these return.
-
-    One seed, exact arithmetic: deterministic.
-    """
-    benign, malignant = breast
-    rng = np.random.default_rng(0)
-    benign = benign[rng.permutation(len(benign))]
-    malignant = malignant[rng.permutation(len(malignant))]
-    clean, new = benign[:245], np.vstack([benign[245:], malignant[:12]])
-    dirty = np.vstack([clean, malignant[12:17]])
-    fitted = [ConformalDetector("knn", "jackknife+").fit(X) for X in (clean, dirty)]
-    at_best, hidden = (cad.discover(new, 0.2).count for cad in fitted)
-    seen = review(fitted[1])
-    marked = [i for i in seen.order[: most_leaving(250, 0.05)] if i >= 245]
-    again = ConformalDetector("knn", "jackknife+").fit(dirty[seen.without(marked)])
-    assert len(marked) >= 4
-    assert hidden < 0.5 * at_best
-    assert again.discover(new, 0.2).count >= 0.9 * at_best > 0
-
-
 @pytest.mark.filterwarnings("ignore:all 2 calibration scores are equal")
 def test_anomalies_that_resemble_each_other_are_looked_at():
     """For a few neighbours they are normal, and no row of them would be in the review file."""

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import OneClassSVM
@@ -25,7 +24,7 @@ from sklearn.svm import OneClassSVM
 import oracle
 from commands import run_json
 from enumeration import excess, judged
-from oracle import all_augmented_scores, binomial_upper
+from oracle import all_augmented_scores
 from reconform import (
     Bootstrap,
     ConformalDetector,
@@ -54,7 +53,6 @@ from reconform.detectors import (
 from reconform.ensemble.refitting import OneModel
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.models import load, save
-from reconform.statistics.ranks import smoothed_p_values
 from refits import (
     SEED,
     VARIANTS,
@@ -65,7 +63,7 @@ from refits import (
     refits,
     seeds_for,
 )
-from rows import DATA, few_valued, grid, normal
+from rows import DATA, few_valued, grid, normal, repeated
 
 # A plan of any of these is what separate fits are, to the last bit.
 TO_THE_BIT = {
@@ -474,6 +472,7 @@ KINDS = {"groups": "kind"}
 LISTS = {
     "choice on a split": (["knn", "mahalanobis", "kde"], "split", {}, {}, None),
     "choice": (["knn", "contrast"], "full", {}, {}, None),
+    "choice with others": (["knn", OneClassSVM()], "split", {}, {}, None),
     "auto": ("auto", "auto", {}, {}, ""),
     "learned": ("auto", Learned(LEARNER, most_rows=70), {}, {}, None),
     "learned, repeats": ("auto", Learned(LEARNER, repeats=3, most_rows=70), {}, {}, None),
@@ -534,7 +533,7 @@ def test_every_list_is_the_same_from_every_source(name, source, tmp_path, monkey
                 save(cad, "m.rcad")
             return
         save(cad, "m.rcad")
-        found = load("m.rcad").decide(new, rule, **asked)
+        found = load("m.rcad", trusted=True).decide(new, rule, **asked)
     elif source == "dask":
         dd = pytest.importorskip("dask.dataframe", reason="needs reconform[dask]")
         rows = dd.from_pandas(new.assign(**({"kind": asked["groups"]} if asked else {})), 3)
@@ -611,34 +610,32 @@ LEVELS = {
 
 
 @pytest.mark.parametrize("name", LEVELS)
-def test_the_level_under_full_is_exact(name):
-    """2,000 null data sets with ties and repeated rows, drawn anew with what the detector draws.
+def test_over_all_worlds_the_level_of_full_is_exact(name):
+    """Each of 20 rows in turn is the new one, ties and copies among them.
 
-    Counts of p <= α are at most binomial, and exactly so for smoothed p-values, at both ends. A
-    correct program fails with probability below 4 * 3 * 5e-6 = 6e-5 for each detector.
+    A smoothed p-value is uniform between two ranks: over all worlds every step of the grid is met
+    once, which also bounds P(p <= α) of the conservative ones.
     """
-    rng = np.random.default_rng(7)
-    p, smoothed = np.empty((2, 2000))
-    for j, seed in enumerate(SEED.spawn(2000)):
-        X = np.round(rng.normal(size=(20, 2)), int(rng.integers(0, 3)))
-        ensemble = LEVELS[name].fit_plan(X[:19], Full().plan(19), [seed])
-        ranks = ensemble.ranks(X[19:], strictly=True)
-        p[j] = ranks.at_most[0] / 20
-        smoothed[j] = smoothed_p_values(ranks, 19, rng.random(1))[0]
-    for alpha in (0.05, 0.1, 0.3, 0.5):
-        most = binomial_upper(2000, alpha, 5e-6)
-        assert (p <= alpha).sum() <= most
-        assert binom.ppf(5e-6, 2000, alpha) <= (smoothed <= alpha).sum() <= most
+    for E in (grid(20)[0], normal(20)[0], repeated()[0][:20]):
+
+        def judge(D, new, E=E):
+            ensemble = LEVELS[name].fit_plan(E[D], Full().plan(19), [SEED])
+            ranks = ensemble.ranks(E[[new]], strictly=True)
+            return ranks.below[0], ranks.at_most[0]
+
+        met = np.zeros(20)
+        for below, at_most in judged(judge, 20).astype(int):
+            met[below - 1 : at_most] += 1 / (at_most - below + 1)
+        np.testing.assert_allclose(met, 1.0)
 
 
-@pytest.mark.parametrize("method", ["full", "jackknife+"])
 @pytest.mark.parametrize("name", FORMULAS)
-def test_over_all_worlds_the_level_is_exact(name, method):
-    """Each of n + 1 rows in turn is the new one: at most r of them have a rank of at most r."""
+def test_over_all_worlds_the_level_of_jackknife_plus_is_exact(name):
+    """Of formulas, whose leave-one-out ranks are the full-conformal ones."""
     for E in (grid(30)[0], normal(30)[0]):
 
         def judge(D, new, E=E):
-            return ConformalDetector(ALL[name], method).fit(E[D]).p_values(E[[new]])[0]
+            return ConformalDetector(ALL[name], "jackknife+").fit(E[D]).p_values(E[[new]])[0]
 
         assert excess(judged(judge, 30)) <= 0
 
@@ -684,3 +681,52 @@ def test_few_and_equal_rows(name, rows):
     for method in ("full", "jackknife+"):
         p = ConformalDetector(ALL[name], method).fit(rows).p_values([rows[0], [50.0, 50.0]])
         assert p.tolist() == [1.0, 1 / (len(rows) + 1)]
+
+
+# --- parameters ----------------------------------------------------------------------------------
+
+COUNT, SHARE = "must be an integer of at least 1; got", r"share in \(0, 1\]; got"
+BAD = [
+    (KNN(n_neighbors=0), f"n_neighbors {COUNT} 0"),
+    (KNN(n_neighbors=2.5), "n_neighbors must be an integer"),
+    (KNN(method="max"), "method must be one of 'largest', 'mean', 'median'; got 'max'"),
+    (KNN(algorithm="tree"), "algorithm must be one of"),
+    (KNN(leaf_size=0), f"leaf_size {COUNT} 0"),
+    (KNN(p=0), "p must be a positive number; got 0"),
+    (KNN(metric="no such"), "metric must be one of .*; got 'no such'.* PyOD"),
+    (KNN(metric=abs), "metric must be one of "),
+    (LOF(n_neighbors=0), f"n_neighbors {COUNT} 0"),
+    *((IForest(**{name: value}), f"{name}.*{value}")
+      for name, value in (("n_estimators", 0), ("max_samples", "all"), ("max_samples", 0),
+                          ("max_samples", 1.5), ("max_samples", True), ("max_features", 99),
+                          ("max_features", 0.0), ("max_features", "sqrt"), ("share", "yes"))),
+    (INNE(n_estimators=0), f"n_estimators {COUNT} 0"),
+    (INNE(max_samples="all"), "max_samples must be one of 'auto'; got 'all'"),
+    (INNE(max_samples=0), f"max_samples {COUNT} 0"),
+    *((INNE(max_samples=value), f"{SHARE} {value}") for value in (1.5, None)),
+    (INNE(max_samples=0.01), r"max_samples=0.01 of \d+ training rows is less than one row"),
+    (INNE(share="yes"), "share must be 'auto', True or False; got 'yes'"),
+    *((Mahalanobis(value), "`ridge` must be a number between")
+      for value in (0, -1.0, np.nan, np.inf, True, "1", None)),
+    *((KDE(value), "`bandwidth` must be 'auto' or a number between")
+      for value in (0, -1.0, np.nan, np.inf, True, "scott", None)),
+    *((kind(scale="standard"), "scale must be one of 'none', 'robust'; got 'standard'")
+      for kind in (KNN, LOF, INNE, KDE, Mahalanobis, Contrast, ContrastForest)),
+    *((kind(contamination=value), "contamination must be a number strictly between 0 and 1")
+      for kind in (KNN, IForest, INNE) for value in (0.0, 1)),
+    (IForest(random_state="seven"), "random_state.*seven"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("detector", "message"), BAD, ids=str)
+def test_bad_parameters_are_named(detector, message):
+    """Alone, and before any plan fits a model."""
+    X = np.zeros((20, 2))
+    with pytest.raises(ReconformError, match=message):
+        clone(detector).fit(X)
+    if {"contamination", "random_state"} & set(message.split(".*")[0].split()):
+        return  # of a detector by itself
+    for method in ("full", "jackknife+", "split"):
+        if not getattr(detector, "uses_batch", False) or method == "full":
+            with pytest.raises(ReconformError, match=message):
+                ConformalDetector(detector, method).fit(X)

@@ -219,8 +219,8 @@ def test_worlds_are_those_of_the_definition():
     assert positive > 20
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("method", ["full", "jackknife+"])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
 def test_certificates_are_those_of_the_definition(method, seed, tmp_path):
     """By one model per row, on all rows and this one; also after a model file."""
     X, groups, new, theirs = two_types(seed, n=(24, 15), m=(7, 5), anomalies=(3, 2))
@@ -439,28 +439,3 @@ def test_rows_that_are_ranked_within_groups_are_explained(detector, models, meth
     explained = found.explain(int(np.flatnonzero(other == "a")[-1]))
     assert explained.features
     assert explained.nearest
-
-
-@pytest.mark.parametrize("models", [False, True])
-@pytest.mark.parametrize("method", ["jackknife+", "cv+"])
-def test_loaded_models_of_neighbours_certify_within_groups(tmp_path, method, models):
-    X, groups, new, theirs = two_types(n=(150, 100), anomalies=(8, 6))
-    cad = ConformalDetector("knn", method, random_state=0, group_models=models)
-    cad.fit(X, groups=groups)
-    wanted = cad.discover(new, 0.2, validity="proven", groups=theirs)
-    assert wanted.count > 0
-    save(cad, tmp_path / "m.rcad")
-    found = load(tmp_path / "m.rcad").discover(new, 0.2, validity="proven", groups=theirs)
-    assert (found.mask == wanted.mask).all()
-    assert (found.e_values == wanted.e_values).all()
-    # by one fit per row
-    for ensemble in cad.ensemble_.ensembles if models else [cad.ensemble_.ensemble]:
-        rows = np.arange(5)
-        D = X[groups == "a"] if models else X
-        (augmented,) = ensemble.augmented_scores(new[:12], rows)
-        for j, own, others in zip(rows, augmented.own, augmented.others, strict=True):
-            knn = KNN().fit(np.vstack([D, new[j : j + 1]]))
-            assert np.allclose(own, knn._training_scores(np.vstack([D, new[j : j + 1]])))
-            elsewhere = np.delete(np.arange(12), j)
-            assert np.allclose(others[elsewhere], knn.score_samples(new[elsewhere]))
-        break  # the second group is like the first

@@ -289,13 +289,3 @@ def test_next_steps_of_a_review():
     code, then = run(command)
     assert code == 0, then
     assert len(pd.read_csv("cleaned.csv")) == 499
-
-
-@pytest.mark.parametrize("options", ["", "--detector knn --method cv+", "--method learned"])
-def test_what_a_study_recommends(options):
-    shutil.copy("mixednew.csv", "new.csv")  # as it is called there
-    line = f"reconform study --dataset labelled.csv --id id --prepare --draws 2 {options}"
-    code, said = run(f"{line} --test-sets 2")
-    assert code == 0, said
-    (command,) = [found[1] or found[2] for found in WHOLE.finditer(said)]
-    assert run(command)[0] in FINE

@@ -286,12 +286,6 @@ def test_a_detector_that_scores_batches_does_not_see_the_new_row_among_the_other
         assert all(map(np.array_equal, got, expected))
 
 
-# --- levels --------------------------------------------------------------------------------------
-# A batch has 20 rows, 99 reference rows, and scores that are independent of each other: nothing but
-# noise speaks for a candidate. One row of every batch is counted, so counts are binomial; a correct
-# program exceeds one of the bounds for a seed not yet tried with a probability of 1e-5 each.
-
-
 # --- the estimator -------------------------------------------------------------------------------
 
 
@@ -351,23 +345,6 @@ def test_candidates_of_one_class_are_told_apart():
     }  # fmt: skip
     assert sum(one.flagged for one in found.choice) == found.count
     assert names_of([KNN(), KNN()]) == ("KNN()", "KNN() (2)")
-
-
-@pytest.mark.parametrize("method", ["full", "split", "auto"])
-@pytest.mark.parametrize("detector", [SOME, "auto"], ids=["list", "auto"])
-def test_it_is_saved_and_loaded(detector, method, tmp_path):
-    D, new = rows_with_anomalies()
-    cad = ConformalDetector(detector, method, random_state=0).fit(D)
-    save(cad, tmp_path / "auto.rcad")
-    again = load(tmp_path / "auto.rcad", trusted=detector is SOME)
-    for options in ({}, {"validity": "proven"}):
-        expected, got = (one.discover(new, fdr=0.2, **options) for one in (cad, again))
-        assert np.array_equal(got.p_values, expected.p_values)
-        assert np.array_equal(got.mask, expected.mask)
-        assert got.choice == expected.choice
-    assert np.array_equal(again.p_values(new), cad.p_values(new))
-    assert again.guarantee_ == cad.guarantee_
-    assert detector is SOME or method == "split" or len(got.choice) == 14
 
 
 class Frozen(KNN):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import GroupKFold
 
 from oracle_detectors import METHODS
-from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Resampling
-from reconform.detectors import ForeignDetector, resolve_detector
+from reconform import Bootstrap, ConformalDetector, Full, Jackknife, Resampling
 from reconform.detectors.foreign import adapt
 from reconform.detectors.knn import KNN
 from reconform.detectors.knn import search as neighbours
@@ -101,21 +100,6 @@ class TestAgainstPyOD:
             random_state=0,
         ).fit(X)
         np.testing.assert_array_equal(fast.p_values(Z), slow.p_values(Z))
-
-    def test_pyods_metrics_without_a_twin_are_refitted(self):
-        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
-        rng = np.random.default_rng(9)
-        X, Z = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (10, 2))
-        detector = pyod.KNN(metric="haversine")
-        assert isinstance(resolve_detector(detector), ForeignDetector)
-        ours = ConformalDetector(detector, "cv+", random_state=0).fit(X)
-        theirs = ConformalDetector(
-            lambda D: pyod.KNN(metric="haversine").fit(D).decision_function,
-            "cv+",
-            larger_is="anomalous",
-            random_state=0,
-        ).fit(X)
-        np.testing.assert_array_equal(ours.p_values(Z), theirs.p_values(Z))
 
     def test_cosine_of_a_row_of_zeros(self):
         pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
@@ -330,13 +314,6 @@ def test_neither_leaves_nor_algorithms_change_a_number(metric, monkeypatch):
 
 
 class TestEstimator:
-    def test_offset_leaves_each_row_out(self):
-        X = np.array([[0.0], [1.0], [3.0], [7.0]])
-        knn = KNN(n_neighbors=1, contamination=0.25).fit(X)
-        # Leave-one-out distances 1, 1, 2, 4.
-        assert knn.offset_ == np.quantile([-1, -1, -2, -4], 0.25)
-        np.testing.assert_array_equal(knn.predict([[0.0], [30.0]]), [1, -1])
-
     @pytest.mark.filterwarnings("error")
     def test_infinite_scores_have_an_offset(self):
         X = np.arange(8.0)[:, None] * np.array([1.0, 0.0])
@@ -352,28 +329,6 @@ class TestEstimator:
         knn = KNN(n_neighbors=3).fit(X)
         np.testing.assert_array_equal(knn.score_samples([[5.0]]), [-5.0])
         assert np.isfinite(knn.offset_)
-
-    @pytest.mark.parametrize(
-        ("parameters", "message"),
-        [
-            ({"n_neighbors": 0}, "n_neighbors must be an integer of at least 1; got 0"),
-            ({"n_neighbors": 2.5}, "n_neighbors must be an integer"),
-            ({"method": "max"}, "method must be one of 'largest', 'mean', 'median'; got 'max'"),
-            ({"algorithm": "tree"}, "algorithm must be one of"),
-            ({"leaf_size": 0}, "leaf_size must be an integer of at least 1"),
-            ({"p": 0}, "p must be a positive number; got 0"),
-            ({"metric": "no such"}, "metric must be one of .*; got 'no such'.* PyOD"),
-            ({"metric": abs}, "metric must be one of "),
-            ({"scale": "standard"}, "scale must be one of 'none', 'robust'"),
-        ],
-    )
-    def test_bad_parameters(self, parameters, message):
-        X = np.zeros((20, 2))
-        with pytest.raises(ValueError, match=message):
-            KNN(**parameters).fit(X)
-        for method in (Jackknife(), CrossValidation(4), Full()):
-            with pytest.raises(ValueError, match=message):
-                KNN(**parameters).fit_plan(X, method.plan(20, random_state=0), NONE)
 
     def test_too_few_rows(self):
         X = np.arange(8.0)[:, None]

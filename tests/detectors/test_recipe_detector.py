@@ -18,15 +18,14 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Split
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Split
 from reconform.content import sorted_by_content
 from reconform.detectors import DETECTORS, NativeDetector, resolve_detector
 from reconform.detectors.prepare import make_prepared
 from reconform.detectors.registry import Entry, named
-from reconform.ensemble.refitting import FullRefit, RefitEnsemble
+from reconform.ensemble.refitting import FullRefit
 from reconform.errors import BatchDependenceError, ReconformError
 from reconform.models import inspect, load, save
-from reconform.randomness import Streams
 from reconform.records import Array, DetectorRecord
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -101,34 +100,6 @@ def test_every_method_and_the_same_numbers_from_a_file(method, tmp_path):
     assert np.array_equal(again.discover(new, fdr=0.2).mask, found.mask)
     assert type(again.ensemble_) is type(cad.ensemble_)
     assert "toy" in str(inspect(path))
-
-
-@pytest.mark.parametrize("method", [CrossValidation(folds=4), Bootstrap(draws=12), Jackknife()])
-def test_the_default_ensemble_is_algorithm_1(method):
-    X, new = data(n=40, m=12)
-    plan = method.plan(len(X), random_state=0)
-    seeds = Streams(np.random.SeedSequence(1), plan.n_models + 1)
-    ensemble = Toy(power=0.5).fit_plan(X, plan, seeds)
-    assert type(ensemble) is RefitEnsemble
-    models = [
-        Toy(power=0.5, random_state=seed).fit(sorted_by_content(X[train])[0])
-        for train, seed in zip([*plan.train, np.arange(len(X))], seeds, strict=True)
-    ]
-    scores = np.array([model.score_samples(new) for model in models[:-1]])
-    assert np.array_equal(ensemble.scores(new), scores)
-    assert np.array_equal(ensemble.full_scores(new), models[-1].score_samples(new))
-    expected = oracle_ranks(plan, [model.score_samples for model in models[:-1]], X, new)
-    assert ensemble.ranks(new).at_most.tolist() == expected
-
-
-def oracle_ranks(plan, score, X, new):
-    """Lines 9 to 20 of Algorithm 1 for the median, one row at a time."""
-    held = [[k for k, rows in enumerate(plan.held_out) if i in rows] for i in range(len(X))]
-
-    def phi(models, row):
-        return np.median([score[k](row[None])[0] for k in models])
-
-    return [1 + sum(phi(K, X[i]) <= phi(K, x) for i, K in enumerate(held) if K) for x in new]
 
 
 def test_the_default_full_conformal_ranks_are_those_of_one_fit_per_row():

@@ -92,10 +92,9 @@ def test_any_partitions_give_the_answer_of_the_whole(partitions, threads):
     assert found.frame.npartitions == partitions
 
 
-@pytest.mark.parametrize("algorithm", ["knn", "iforest", IsolationForest(n_estimators=5)], ids=str)
-@pytest.mark.parametrize("method", ["cv+", "cv", Bootstrap(draws=10), Split(repeats=3)])
-def test_methods_and_detectors(method, algorithm, threads):
-    cad = detector(method, algorithm)
+@pytest.mark.parametrize("method", ["cv", Bootstrap(draws=10), Split(repeats=3)], ids=str)
+def test_methods_and_detectors_of_others(method, threads):
+    cad = detector(method, IsolationForest(n_estimators=5))
     assert_same(discover(cad, dd.from_pandas(NEW, npartitions=4)), expected(cad))
 
 
@@ -324,17 +323,6 @@ def assert_same_choice(found, whole):
     assert sum(one.rows for one in found.choice) == whole.tested
 
 
-@pytest.mark.parametrize("partitions", [1, 3, 20])
-def test_a_choice_is_that_of_all_rows(partitions, threads):
-    cad = choosing()
-    whole = cad.discover(NEW_STRETCHED)
-    assert whole.choice[0].name != "knn"  # something was chosen
-    rows = dd.from_pandas(NEW_STRETCHED, npartitions=partitions)
-    found = discover(cad, rows)
-    assert_same_choice(found, whole)
-    assert found.frame.npartitions == partitions
-
-
 def test_a_choice_for_arrays_and_identifiers_and_empty_partitions(threads):
     cad = choosing(named=False)
     array = da.from_array(NEW_STRETCHED.to_numpy(), chunks=(99, 2))
@@ -350,10 +338,13 @@ def test_a_choice_for_arrays_and_identifiers_and_empty_partitions(threads):
         discover(cad, ddf[ddf["number"] > 500])
 
 
-def test_a_choice_on_a_cluster(client):
+def test_a_choice_on_a_cluster_is_that_of_all_rows(client):
     cad = choosing()
-    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=9))
-    assert_same_choice(found, cad.discover(NEW_STRETCHED))
+    whole = cad.discover(NEW_STRETCHED)
+    assert whole.choice[0].name != "knn"  # something was chosen
+    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=20))
+    assert_same_choice(found, whole)
+    assert found.frame.npartitions == 20
 
 
 @pytest.mark.parametrize("algorithm", ["knn", CANDIDATES], ids=str)
@@ -497,16 +488,6 @@ def assert_same_groups(found, whole):
     assert (found.rank_counts.counts.sum(), found.rank_counts.rows) == (500, 500)
 
 
-@pytest.mark.parametrize("partitions", [1, 3, 20])
-@pytest.mark.parametrize("models", [False, True])
-def test_groups_in_any_partitions_are_those_of_the_whole(models, partitions, threads):
-    cad = in_groups(group_models=models)
-    rows = dd.from_pandas(MACHINES, npartitions=partitions)
-    found = discover(cad, rows, 0.1, groups="kind")
-    assert_same_groups(found, cad.discover(NEW, 0.1, groups=TYPES))
-    assert sum(one.rows for one in found.groups) == len(NEW)
-
-
 def test_groups_of_arrays_and_identifiers_and_empty_partitions(threads):
     codes = (TYPES == "pump").astype(float)
     whole = np.column_stack([NEW.to_numpy(), codes])
@@ -554,7 +535,9 @@ def test_groups_that_are_not_there_are_named(threads):
         discover(cad, lost, groups="kind")
 
 
-def test_groups_on_a_cluster(client):
-    cad = in_groups()
-    found = discover(cad, dd.from_pandas(MACHINES, npartitions=5), groups="kind")
+@pytest.mark.parametrize("models", [False, True])
+def test_groups_on_a_cluster_are_those_of_the_whole(models, client):
+    cad = in_groups(group_models=models)
+    found = discover(cad, dd.from_pandas(MACHINES, npartitions=20), groups="kind")
     assert_same_groups(found, cad.discover(NEW, groups=TYPES))
+    assert sum(one.rows for one in found.groups) == len(NEW)

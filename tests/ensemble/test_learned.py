@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from commands import run, run_json
 from reconform import ConformalDetector, Learned, Prepare, RankCounts, ReconformError
-from reconform.ensemble.batch import ContentSample, LearnedScores, LearnedSurvey, Learning, folds_of
+from reconform.ensemble.batch import ContentSample, LearnedScores, Learning, folds_of
 from reconform.statistics.evalues import average_e_values, closed_e_bh, conformal_e_values
 from reconform.statistics.ranks import Calibration
 
@@ -107,46 +107,6 @@ def test_every_choice_of_new_rows_gives_the_level_exactly():
         ranks = 1 + (scores[:4] <= scores[4:, None]).sum(axis=1)
         found += RankCounts(4, "").add(ranks).decide(0.4).count > 0
     assert 0 < found / 70 <= 0.4
-
-
-class _EqualNumbers(LearnedSurvey):
-    """What must not be done: as many rows of the batch as of the calibration rows."""
-
-    def _sampled(self, X):
-        return _Halves([X[: self._learned.method.most_rows // 2]])
-
-    def seen(self, part):
-        return _EqualNumbers(self._learned, self._sampled(part))
-
-    def merge(self, other):
-        return _EqualNumbers(self._learned, _Halves(self._sample.parts + other._sample.parts))
-
-
-class _Halves:
-    def __init__(self, parts):
-        self.parts = parts
-
-    @property
-    def rows(self):
-        return np.vstack(self.parts)
-
-
-@pytest.mark.parametrize(("survey", "keeps"), [(LearnedSurvey, True), (_EqualNumbers, False)])
-def test_the_training_sample_is_drawn_from_the_union(survey, keeps, monkeypatch):
-    """All rows normal, 20 batches of 30 beside 300 calibration rows, 60 rows to learn from.
-
-    Drawn from the union, the FDR at 0.3 is at most 0.3 plus 3.3 standard errors (a correct program
-    fails once in 2,000 runs); with 30 rows of each, it is above that (0.97 in 40 batches).
-    """
-    rng, runs, false = np.random.default_rng(0), 20, 0
-    method = Learned(RandomForestClassifier(20), folds=1, most_rows=60, calibration=300)
-    monkeypatch.setattr(LearnedScores, "survey", lambda self: survey(self))
-    for seed in range(runs):
-        D, T = rng.normal(size=(360, 3)), rng.normal(size=(30, 3))
-        cad = ConformalDetector(method=method, random_state=seed).fit(D)
-        false += cad.discover(T, fdr=0.3).count > 0
-    bound = 0.3 + 3.3 * (0.3 * 0.7 / runs) ** 0.5
-    assert (false / runs <= bound) == keeps
 
 
 def test_a_sample_by_content_is_a_function_of_the_multiset():

@@ -99,24 +99,6 @@ def test_two_passes_give_what_one_batch_gives(tmp_path, cad, data, new_table, ba
     assert same.provenance.calibration_fingerprint == found.provenance.calibration_fingerprint
 
 
-@pytest.mark.parametrize("method", ["split", "jackknife", "jackknife+", "jab+"])
-@pytest.mark.parametrize("rule", [Rule(0.2, name) for name in ("bh", "by", "storey")]
-                         + [Rule(0.3, validity="proven")], ids=str)  # fmt: skip
-def test_methods_and_rules(tmp_path, data, new_table, method, rule):
-    if rule.validity == "proven" and method in ("jackknife", "jab+"):
-        return
-    reference = save(pa.table(dict(zip("abc", data[0].T, strict=True))), tmp_path / "normal.csv")
-    table = read_reference(reference)
-    cad = ConformalDetector(OneClassSVM(), method, random_state=0).fit(table.frame)
-    found = cad.decide(pa.table(dict(zip("abc", data[1].T, strict=True))), rule)
-    path = save(new_table, tmp_path / "new.csv")
-    read = ReadOptions(features=table.features, batch_rows=50)
-    judged = judge_file(cad, path, rule=rule, read=read).to_discoveries()
-    for name in ("p_values", "q_values", "mask"):
-        assert np.array_equal(getattr(judged, name), getattr(found, name))
-    assert judged.guarantee == found.guarantee
-
-
 @pytest.mark.parametrize("source", [".csv", ".tsv", ".csv.gz", ".parquet", ".arrow"])
 @pytest.mark.parametrize("target", [".csv", ".tsv", ".parquet", ".arrow"])
 def test_formats_in_and_out(tmp_path, cad, data, new_table, source, target):

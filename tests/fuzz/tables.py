@@ -69,13 +69,12 @@ def make(seed: int, number: int) -> Mutant:
         _table(dice, columns, dice.choice((3, 20, 40, 40, 40, 40))),
         _table(dice, columns, 12),
     ]
-    if dice.random() < 0.3:
-        tables = [table.append_column("colour", _labels(dice, len(table))) for table in tables]
-    if dice.random() < 0.5:
-        tables = [
-            table.append_column("id", pa.array([f"r{i}" for i in range(len(table))]))
-            for table in tables
-        ]
+    for name, share, cell in (("colour", 0.3, _label), ("id", 0.5, "r{}".format)):
+        if dice.random() < share:
+            tables = [
+                table.append_column(name, pa.array([cell(i) for i in range(len(table))]))
+                for table in tables
+            ]
     which = dice.choice(("reference", "new", "new", "both"))
     suffixes = [dice.choice(SUFFIXES)] * 2 if dice.random() < 0.7 else dice.choices(SUFFIXES, k=2)
     files = {}
@@ -93,8 +92,8 @@ def _table(dice: random.Random, columns: int, rows: int) -> Any:
     return pa.table({f"x{j}": values[:, j] for j in range(columns)})
 
 
-def _labels(dice: random.Random, rows: int) -> Any:
-    return pa.array([dice.choice(("red", "green", "blue")) for _ in range(rows)])
+def _label(row: int) -> str:
+    return ("red", "green", "blue", "green")[row * row % 7 % 4]
 
 
 def _written(dice: random.Random, table: Any, suffix: str, times: int) -> bytes:
@@ -117,36 +116,21 @@ def _written(dice: random.Random, table: Any, suffix: str, times: int) -> bytes:
     return content
 
 
+def _put(dice: random.Random, table: Any, column: Any) -> Any:
+    """A column in the place of one that is there."""
+    j = dice.randrange(table.num_columns)
+    return table.set_column(j, table.column_names[j], column)
+
+
 def _rename(dice: random.Random, table: Any) -> Any:
     names = list(table.column_names)
     names[dice.randrange(len(names))] = dice.choice((*ODD_NAMES, names[0]))
     return table.rename_columns(names)
 
 
-def _drop(dice: random.Random, table: Any) -> Any:
-    return (
-        table.remove_column(dice.randrange(table.num_columns)) if table.num_columns > 1 else table
-    )
-
-
-def _shuffle(dice: random.Random, table: Any) -> Any:
-    order = list(range(table.num_columns))
-    dice.shuffle(order)
-    return table.select(order)
-
-
-def _repeat_column(dice: random.Random, table: Any) -> Any:
-    return table.append_column(dice.choice(table.column_names), table.column(0))
-
-
 def _constant(dice: random.Random, table: Any) -> Any:
     value = dice.choice((0.0, 1e308, -1e308, float("inf"), float("nan"), None, 5e-324))
-    column = pa.array([value] * len(table), pa.float64())
-    return table.set_column(dice.randrange(table.num_columns), "x0", column)
-
-
-def _rows(dice: random.Random, table: Any) -> Any:
-    return table.slice(0, dice.choice((0, 1, 2, 3)))
+    return _put(dice, table, pa.array([value] * len(table), pa.float64()))
 
 
 def _spoil_number(dice: random.Random, table: Any) -> Any:
@@ -161,7 +145,11 @@ def _spoil_number(dice: random.Random, table: Any) -> Any:
 
 
 COLUMN_MUTATIONS: list[Callable[[random.Random, Any], Any]] = [
-    *(_rename, _rename, _drop, _shuffle, _repeat_column, _constant, _rows, _spoil_number)
+    *(_rename, _rename, _constant, _spoil_number),
+    lambda dice, t: t.remove_column(dice.randrange(t.num_columns)) if t.num_columns > 1 else t,
+    lambda dice, t: t.select(dice.sample(range(t.num_columns), t.num_columns)),  # shuffled
+    lambda dice, t: t.append_column(dice.choice(t.column_names), t.column(0)),
+    lambda dice, t: t.slice(0, dice.choice((0, 1, 2, 3))),
 ]
 
 
@@ -175,8 +163,7 @@ def _retype(dice: random.Random, table: Any) -> Any:
         return table
     if dice.random() < 0.8:
         return table.append_column(dice.choice((name, "id2")), column)
-    j = dice.randrange(table.num_columns)
-    return table.set_column(j, table.column_names[j], column)
+    return _put(dice, table, column)
 
 
 def _cast(dice: random.Random, table: Any) -> Any:
@@ -267,28 +254,25 @@ def _flip_end(dice: random.Random, content: bytes) -> bytes:
     return content[:cut] + _flip(dice, content[cut:])
 
 
-def _cut(dice: random.Random, content: bytes) -> bytes:
-    return content[: dice.randrange(len(content) + 1)]
+def _place(dice: random.Random, content: bytes) -> int:
+    return dice.randrange(len(content) + 1)
 
 
 def _insert(dice: random.Random, content: bytes) -> bytes:
-    place = dice.randrange(len(content) + 1)
+    place = _place(dice, content)
     odd = (b"\0", b"\xff", b'"', b"\n", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"PAR1", b"\0" * 500)
     return content[:place] + dice.choice(odd) + content[place:]
 
 
 def _remove(dice: random.Random, content: bytes) -> bytes:
-    place = dice.randrange(len(content) + 1)
+    place = _place(dice, content)
     return content[:place] + content[place + dice.choice((1, 2, 8, 100)) :]
 
 
-def _double(dice: random.Random, content: bytes) -> bytes:
-    low, high = sorted(dice.choices(range(len(content) + 1), k=2))
-    return content[:high] + content[low:]
-
-
 BYTE_MUTATIONS: list[Callable[[random.Random, bytes], bytes]] = [
-    *(_flip, _flip, _flip_end, _cut, _insert, _remove, _double)
+    *(_flip, _flip, _flip_end, _insert, _remove),
+    lambda dice, content: content[: _place(dice, content)],
+    lambda dice, content: content[: _place(dice, content)] + content[_place(dice, content) :],
 ]
 
 

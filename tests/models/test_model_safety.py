@@ -11,7 +11,7 @@ import pytest
 from sklearn.model_selection import ShuffleSplit
 from sklearn.pipeline import make_pipeline
 
-from forge import as_npy, forge, members_of, put
+from forge import array, as_npy, forge, members_of, put, says, state
 from reconform import ConformalDetector, CrossValidation, Resampling, records
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.detectors.prepared import Prepared
@@ -85,26 +85,6 @@ def test_what_would_be_refused_is_not_written(tmp_path, monkeypatch):
 
 
 # --- 3. what does not fit together ---------------------------------------------------------------
-
-
-def says(*path):
-    """Let model.json say the last of these where the others lead."""
-
-    def edit(model, members):
-        *keys, last, value = path
-        for key in keys:
-            model = model[key]
-        model[last] = value
-
-    return edit
-
-
-def array(name, change):
-    return lambda model, members: put(members, f"{name}.npy", change)
-
-
-def state(value):
-    return says("parameters", {"dict": [["random_state", value]]})
 
 
 def repeat_first(array):

@@ -163,8 +163,8 @@ def round_trip(cad, tmp_path, *, trusted=False, new=NEW):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("detector", NATIVE)
-def test_native_models_come_back_the_same(detector, method, tmp_path):
+@pytest.mark.parametrize("detector", ["knn", "iforest-shared"])
+def test_every_plan_comes_back_the_same(detector, method, tmp_path):
     round_trip(fitted(NATIVE[detector], METHODS[method]), tmp_path)
 
 
@@ -202,9 +202,8 @@ def test_every_ensemble_comes_back_the_same(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["knn", "iforest", "inne"])
-@pytest.mark.parametrize("method", ["jackknife+", "jab+", "full"])
-def test_names_and_smoothed_ties(name, method, tmp_path):
-    round_trip(fitted(name, method, ties="randomized", alpha=0.2, n_jobs=2), tmp_path)
+def test_names_and_smoothed_ties(name, tmp_path):
+    round_trip(fitted(name, "jab+", ties="randomized", alpha=0.2, n_jobs=2), tmp_path)
 
 
 @pytest.mark.parametrize("detector", NATIVE)
@@ -217,7 +216,7 @@ def test_fitted_natives_calibrated_elsewhere(detector, tmp_path):
     round_trip(fitted(FrozenEstimator(model), "prefit", X[25:]), tmp_path)
 
 
-@pytest.mark.parametrize("method", ["split", "jackknife", "cv+", "jackknife+", "full"])
+@pytest.mark.parametrize("method", ["split", "cv+", "full"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -280,22 +279,6 @@ def test_every_random_state(seed, tmp_path):
         assert equal(cad.fit(X).ranks(NEW), again.fit(X).ranks(NEW))
 
 
-def test_the_thread_count_and_a_second_round_change_nothing(tmp_path):
-    cad = fitted("inne", "jab+", n_jobs=2)
-    first = round_trip(cad, tmp_path)
-    second = tmp_path / "second.rcad"
-    save(load(first), second)
-    assert_same(cad, load(second))
-    assert_members_equal(first, second)
-
-
-def assert_members_equal(a, b):
-    with zipfile.ZipFile(a) as first, zipfile.ZipFile(b) as second:
-        assert first.namelist() == second.namelist()
-        for name in set(first.namelist()) - {archive.MANIFEST}:  # which has the time
-            assert first.read(name) == second.read(name), name
-
-
 # --- foreign models ------------------------------------------------------------------------------
 
 
@@ -330,8 +313,8 @@ def test_scikit_learn(detector, method, tmp_path):
         load(path)
 
 
-@pytest.mark.parametrize("method", ["split", "cv+", "prefit"])
-@pytest.mark.parametrize("name", ["knn.KNN", "hbos.HBOS", "pca.PCA", "iforest.IForest"])
+@pytest.mark.parametrize("method", ["cv+", "prefit"])
+@pytest.mark.parametrize("name", ["hbos.HBOS", "iforest.IForest"])
 def test_pyod(name, method, tmp_path):
     pytest.importorskip("skops", reason="foreign objects are saved through skops")
     pytest.importorskip("pyod", reason="needs reconform[pyod]")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -407,74 +406,6 @@ def test_a_row_is_answered_while_the_pipe_is_open_and_a_closed_pipe_ends_quietly
         process.stdin.close()
         assert process.wait(timeout=60) == 0
         assert "Traceback" not in process.stderr.read()
-
-
-KILLED = """
-import os, random, signal, sys, time
-
-import numpy as np
-
-import reconform
-from reconform.cli import main
-from reconform.files import lines
-
-model, rows, journal = sys.argv[1:4]
-options = ["stream", model, "--quiet", "--journal", journal, *sys.argv[4:]]
-lines.READ_BYTES = 512  # small blocks: there are many moments to be killed at
-reconform.load(model).ranks(np.zeros((2, 3)))  # once, not in every child
-
-def work(out):
-    os.dup2(os.open(rows, os.O_RDONLY), 0)
-    os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT), 1)
-    main(options)
-
-def size():
-    return os.path.getsize(journal) if os.path.exists(journal) else 0
-
-chance = random.Random(0)
-for kills in range(21):
-    goal = size() + chance.uniform(0, 500)  # bytes of the journal, of about 25,000
-    child = os.fork()
-    if not child:
-        try:
-            work(f"out.{kills}")
-        except SystemExit as ended:
-            os._exit(ended.code or 0)
-    if kills == 20:
-        print(kills)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    while size() < goal:
-        time.sleep(0.0005)
-    time.sleep(chance.uniform(0, 0.001))
-    os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status), "it was done before it could be killed"
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork to be killed often")
-@pytest.mark.parametrize(
-    "options", [[], pytest.param(["--by", "windows", "--window", "50"], marks=pytest.mark.slow)]
-)
-def test_killed_20_times_decisions_are_byte_identical(folder, tmp_path, options):
-    rows = rows_of(15, 900)
-    (tmp_path / "rows").write_text(as_json(rows))
-    expected = stream(folder, *options, input=as_json(rows)).stdout.encode()
-    arguments = [str(folder / "normal"), str(tmp_path / "rows"), "journal", *options]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == 20
-    outputs = [(tmp_path / f"out.{k}").read_bytes() for k in range(21)]
-    assert outputs[-1] == expected
-    assert all(expected.startswith(output) for output in outputs)  # cut off, never other
-    # Killed at different moments; how many depends on how fast rows and kills are.
-    assert len({len(output) for output in outputs}) >= 5
 
 
 @pytest.mark.parametrize("closed", ["stdin", "stdout"])

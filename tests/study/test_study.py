@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import time
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -300,41 +297,6 @@ def test_read_takes_what_is_there(finished, tmp_path):
     assert toy().read(store).results_.equals(study.results_)
     assert toy().read(tmp_path / "nothing").results_.num_rows == 0
     assert not (tmp_path / "nothing").exists()
-
-
-HEAVY = ["reconform.study", "pyarrow.parquet", "hypothesis.strategies", "pytest", "scipy.stats"]
-
-
-def run_toy_study(store):
-    toy().run(store)
-
-
-@pytest.mark.slow
-def test_killed_at_any_instant_it_resumes(finished, tmp_path):
-    """SIGKILL after every stage of the run; the next run ends with the same bytes."""
-    store, _ = finished
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(HEAVY)  # so that a child is there in an instant
-    rng = np.random.default_rng(0)
-    seen = set()
-    for attempt in range(20):
-        target = tmp_path / str(attempt)
-        stage = int(rng.integers(0, 25))  # kill a moment after that many rows are there
-        child = context.Process(target=run_toy_study, args=(target,))
-        child.start()
-        while child.is_alive() and len(list(target.glob("parts/*.json"))) < stage:
-            time.sleep(0.0005)
-        time.sleep(rng.uniform(0, 0.01))
-        child.kill()
-        child.join()
-        for path in target.glob("parts/*.json"):
-            json.loads(path.read_bytes())
-        for path in target.glob("*.parquet"):
-            parquet.read_table(path)
-        seen.add(len(list(target.glob("parts/*.json"))))
-        toy().run(target)
-        assert results_bytes(target) == results_bytes(store)
-    assert len(seen) > 1
 
 
 def test_a_store_of_another_study_is_refused(finished):
