@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import json
 import os
 import pickle
@@ -36,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from worker import MOST_MEGABYTES, forget_the_peak, fuzz, megabytes, serve
 
-from forge import forge, members_of
+from forge import as_npy, forge, members_of
 
 HERE = Path(__file__).parent
 
@@ -63,41 +64,29 @@ class Original:
     members: dict[str, bytes]
 
 
-def detectors():
-    """The options of our detectors that the golden files lack."""
-    from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
-    from reconform.detectors.prepared import Prepared
-
-    yield "iforest", IForest(4, max_samples=8)
-    yield "iforest-shared", IForest(4, max_samples=8, share=True)
-    yield "inne", INNE(4, max_samples=4)
-    yield "inne-shared", INNE(4, max_samples=4, share=True)
-    yield "knn", KNN(n_neighbors=3)
-    yield "knn-wide", KNN(n_neighbors=3, algorithm="brute", metric="cosine")
-    yield "lof", LOF(n_neighbors=4)
-    yield "contrast", Contrast(n_neighbors=(1, 3))
-    yield "mahalanobis", Mahalanobis()
-    yield "kde", KDE(0.5)
-    yield "kde-by-rule", KDE(scale="robust")
-    yield "scaled", KNN(n_neighbors=3, scale="robust")
-    yield "gaps", Prepared(KNN(n_neighbors=3), (0, 0, 3))
-    yield "gaps-inne", Prepared(INNE(4, max_samples=4, share=True), (0, 0, 3))
-    yield "gaps-kde", Prepared(KDE(), (0, 0, 3))
-
-
 def fitted(X: np.ndarray):
-    """Models with more than one detector and rows: choices, groups, known anomalies."""
+    """Every ensemble; choices, groups, known anomalies, gaps and labels."""
+    from ensembles_of_ours import ENSEMBLES
     from reconform import ConformalDetector
-    from reconform.detectors import KNN, LOF, Contrast, IForest
+    from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest
+    from reconform.detectors.prepared import Prepared
 
     some = [KNN(n_neighbors=3), LOF(n_neighbors=4), IForest(4, max_samples=8)]
     groups = np.where(X[:, 2] > 0, "a", "b")
     far = X[:3] + 9
 
     def model(detector, method, *, groups=None, anomalies=None, **options):
-        cad = ConformalDetector(detector, method, random_state=0, **options)
+        cad = ConformalDetector(detector, method, **{"random_state": 0, **options})
         return cad.fit(X, groups=groups, anomalies=anomalies)
 
+    for name, (detector, method, options) in ENSEMBLES.items():
+        yield name, model(detector, method, **options)
+    inner = KNN(n_neighbors=3), INNE(4, max_samples=4, share=True), KDE()
+    for detector, method in itertools.product(inner, ("full", "jackknife+", "split")):
+        name = type(detector).__name__
+        yield f"gaps-{name}-{method}", model(Prepared(detector, (0, 0, 3)), method)
+    yield "unseeded", model(some[0], "cv+", random_state=None)
+    yield "seeded", model(some[0], "split", random_state=np.random.SeedSequence(1))
     yield "auto-full", model(some, "full")
     yield "auto-split", model(some, "split")
     yield "auto-by-size", model("auto", "auto")
@@ -112,36 +101,19 @@ def fitted(X: np.ndarray):
     yield "jab-forest", model(IForest(4, max_samples=8), "jab+")
 
 
-def _saved(cad: Any, path: Path) -> Path:
-    from reconform.models import save
-
-    save(cad, path)
-    return path
-
-
 def originals() -> list[Original]:
-    """The golden files, and a model of every detector."""
-    from reconform import ConformalDetector, CrossValidation
+    """A file of every kind of model, and the golden one."""
     from reconform.models import save
 
-    made = []
+    golden = HERE.parent / "data" / "models" / "iforest-full.rcad"
+    made = [Original(golden.stem, members_of(golden))]
+    X = np.random.default_rng(0).normal(size=(24, 3)).round(1)
+    X[:, 2] = np.arange(24) % 3  # numbers to most detectors, labels to some
     with tempfile.TemporaryDirectory() as folder:
-        paths = sorted((HERE.parent / "data" / "models").rglob("*.rcad"))
-        X = np.random.default_rng(0).normal(size=(24, 3)).round(1)
-        X[:, 2] = np.arange(24) % 3  # numbers to most detectors, labels to some
-        states = (3, None, np.random.SeedSequence(1))
-        for k, (name, detector) in enumerate(detectors()):
-            methods = ("full", "split", CrossValidation(folds=2), "jackknife+")
-            for method in methods[:1] if detector.uses_batch else methods:
-                path = Path(folder) / f"{name}-{str(method)[:5]}.rcad"
-                cad = ConformalDetector(detector, method, random_state=0).fit(X)
-                save(cad.set_params(random_state=states[k % 3]), path)
-                paths.append(path)
-        paths += [_saved(cad, Path(folder) / f"{name}.rcad") for name, cad in fitted(X)]
-        for path in paths:
-            members = members_of(path)
-            if not any(name.endswith(".skops") for name in members):
-                made.append(Original(path.stem, members))
+        path = Path(folder, "model.rcad")
+        for name, cad in fitted(X):
+            save(cad, path, overwrite=True)
+            made.append(Original(name, members_of(path)))
     return made
 
 
@@ -265,12 +237,6 @@ def mutate_array(rng: random.Random, array: np.ndarray) -> np.ndarray:
     return array[..., :1] if array.ndim else array.reshape(1)
 
 
-def npy_of(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=False)
-    return stream.getvalue()
-
-
 def mutate_bytes(rng: random.Random, data: bytes) -> bytes:
     """Change a member without understanding it."""
     changed = bytearray(data)
@@ -296,7 +262,7 @@ def mutate_npy(rng: random.Random, data: bytes) -> bytes:
     if rng.random() < 0.1:
         return mutate_bytes(rng, data)
     try:
-        return npy_of(mutate_array(rng, np.load(io.BytesIO(data), allow_pickle=False)))
+        return as_npy(mutate_array(rng, np.load(io.BytesIO(data), allow_pickle=False)))
     except Exception:  # bytes that a mutation before this one has changed
         return mutate_bytes(rng, data)
 

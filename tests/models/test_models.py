@@ -27,6 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import OneClassSVM
 
+from ensembles_of_ours import ENSEMBLES, NATIVE
 from forge import forge, members_of
 from reconform import (
     Bootstrap,
@@ -39,14 +40,8 @@ from reconform import (
 )
 from reconform.detectors import (
     INNE,
-    KDE,
     KNN,
-    LOF,
-    Contrast,
-    ContrastForest,
     IForest,
-    Mahalanobis,
-    Rarity,
 )
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
@@ -59,17 +54,6 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(41, 3)).round(1)  # rounded: ties
 NEW = np.vstack([RNG.normal(size=(20, 3)).round(1), RNG.normal(6, 1, size=(3, 3)), X[:4]])
 
-NATIVE = {
-    "knn": KNN(n_neighbors=3),
-    "iforest": IForest(n_estimators=9, max_samples=8),
-    "iforest-shared": IForest(n_estimators=9, max_samples=8, max_features=2, share=True),
-    "inne": INNE(n_estimators=9, max_samples=4),
-    "inne-shared": INNE(n_estimators=9, max_samples=4, share=True),
-    "lof": LOF(n_neighbors=4),
-    "mahalanobis": Mahalanobis(),
-    "kde": KDE(0.5),
-    "kde-by-rule": KDE(scale="robust"),
-}
 METHODS = {
     "split": "split",
     "repeated split": Split(calibration=0.4, repeats=3),
@@ -166,30 +150,6 @@ def round_trip(cad, tmp_path, *, trusted=False, new=NEW):
 @pytest.mark.parametrize("detector", ["knn", "iforest-shared"])
 def test_every_plan_comes_back_the_same(detector, method, tmp_path):
     round_trip(fitted(NATIVE[detector], METHODS[method]), tmp_path)
-
-
-ENSEMBLES = {
-    "EnteredForest": (NATIVE["iforest"], "full", {}),
-    "EnteredINNE": (NATIVE["inne"], "full", {}),
-    "FullContrast": (Contrast(n_neighbors=(1, 3)), "full", {}),
-    "FullContrastForest": (ContrastForest(n_estimators=9, scale="none"), "full", {}),
-    "FullKDE": (NATIVE["kde"], "full", {}),
-    "FullLOF": (NATIVE["lof"], "full", {}),
-    "FullMahalanobis": (NATIVE["mahalanobis"], "full", {}),
-    "FullNeighbours": (NATIVE["knn"], "full", {}),
-    "FullRarity": (Rarity(), "full", {}),
-    "FullRefit": (NATIVE["iforest"], "full", {"larger_is": "anomalous"}),
-    "LeaveOneOut": (NATIVE["knn"], "jackknife+", {}),
-    "LeaveOneOutForests": (NATIVE["iforest-shared"], "jackknife+", {}),
-    "LeaveOneOutINNE": (NATIVE["inne-shared"], "jackknife+", {}),
-    "LeaveOneOutKDE": (NATIVE["kde"], "jackknife+", {}),
-    "LeaveOneOutLOF": (NATIVE["lof"], "jackknife+", {}),
-    "LeaveOneOutMahalanobis": (NATIVE["mahalanobis"], "jackknife+", {}),
-    "OneTable": (NATIVE["knn"], "cv+", {}),
-    "RefitEnsemble": (NATIVE["iforest"], "cv+", {}),
-    "ScaledFull": (KNN(n_neighbors=3, scale="robust"), "full", {}),
-    "SeparateINNE": (NATIVE["inne"], "cv+", {}),
-}
 
 
 @pytest.mark.parametrize("name", ENSEMBLES)
