@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import reconform
 from commands import run, run_json
 from reconform import ConformalDetector, RankCounts, Rule, Split, Weights
 from reconform.cli.declare import in_options
@@ -201,11 +200,6 @@ def test_false_alarms_on_the_command_line(cad, data, here):
     said = run(*DETECT, "--false-alarms", 2).stdout
     assert f"{found.count} of 150 rows flagged\n{found.promise}\n" in said
     assert found.promise.startswith("On average at most 2 of them are false alarms (proven, if")
-
-
-def test_the_chart_of_false_alarms(cad, data):
-    pytest.importorskip("altair", reason="charts need Altair")
-    assert "2 false alarms: " in reconform.chart(cad.discover(data[1], false_alarms=2)).to_json()
 
 
 # --- the rows that come first --------------------------------------------------------------------

@@ -170,44 +170,6 @@ def test_works_in_clone_pipeline_grid_search_and_pickle(blobs):
     assert np.array_equal(again.p_values(new), fitted.p_values(new))
 
 
-# --- stability ----------------------------------------------------------------------------------
-
-
-def test_stability_in_words_and_numbers(blobs):
-    reference, new = blobs
-    cad = cad_of("jackknife+").fit(reference)
-    report = cad.stability(new)
-    basic = cad_of("jackknife").fit(reference)
-    assert np.array_equal(report.basic, basic.ranks(new))
-    assert np.array_equal(report.plus, cad.ranks(new))
-    apart = np.abs(basic.p_values(new) - cad.p_values(new))
-    assert report.largest == pytest.approx(apart.max())
-    assert report.typical == pytest.approx(np.median(apart))
-    changed = basic.predict(new) != cad.predict(new)
-    assert report.changed == pytest.approx(changed.mean())
-    assert f"Stability: {report.verdict} on 34 rows" in repr(report)
-
-
-def test_an_unstable_detector_is_called_unstable(blobs):
-    def memory(X):
-        # the score of a row is decided by one training row: leave it out and all changes
-        return lambda Z: np.sign(np.cos(1e3 * X[0, 0])) * Z[:, 0]
-
-    cad = ConformalDetector(memory, Bootstrap(9), larger_is="normal", random_state=0)
-    assert cad.fit(blobs[0]).stability(blobs[1]).verdict == "unstable"
-
-    def fixed(X):
-        return lambda Z: Z[:, 0]
-
-    cad = ConformalDetector(fixed, Bootstrap(20), larger_is="normal", random_state=0)
-    report = cad.fit(blobs[0]).stability(blobs[1])
-    assert report.verdict == "stable"
-    assert "as good as all of them" in repr(report)
-    for method, said in (("split", "has none"), ("cv", "fit with variant='plus'")):
-        with pytest.raises(ValueError, match=said):
-            cad_of(method).fit(blobs[0]).stability(blobs[1])
-
-
 # --- progress -----------------------------------------------------------------------------------
 
 
@@ -286,7 +248,7 @@ def test_wrong_parameters_are_refused_in_words(parameters, words, blobs):
         ConformalDetector(**{"detector": IsolationForest(), **parameters}).fit(blobs[0])
 
 
-@pytest.mark.parametrize("call", ["ranks", "p_values", "predict", "discover", "stability"])
+@pytest.mark.parametrize("call", ["ranks", "p_values", "predict", "discover"])
 def test_nothing_works_before_fit(call, blobs):
     with pytest.raises(NotFittedError):
         getattr(cad_of(), call)(blobs[1])

@@ -15,7 +15,7 @@ SCRIPTS = sorted((ROOT / "docs" / "notebooks").glob("*.py"))
 
 @pytest.fixture(scope="module")
 def gallery():
-    pytest.importorskip("altair", reason="charts need pip install '.[report]'")
+    pytest.importorskip("altair", reason="charts need pip install altair")
     path = ROOT / "docs" / "pictures" / "gallery.py"
     spec = importlib.util.spec_from_file_location("gallery", path)
     module = importlib.util.module_from_spec(spec)

@@ -65,7 +65,7 @@ def test_a_row_is_enough(registered, detector, tmp_path):
     path = tmp_path / "halves.rcad"
     save(cad, path)
     assert np.array_equal(load(path).p_values(new), cad.p_values(new))
-    assert cad.stability(new).plus.shape == (30,)
+    assert cad.rank(new, variant="plus").at_most.shape == (30,)
     assert named(resolve_method("halves")) == ("halves", {})
     assert name_of(Halves) == "Halves"
     with pytest.raises(ReconformError, match=r"halves.* has no ranks within groups"):

@@ -33,7 +33,6 @@ NAMES = [
     "Split",
     "UnlabelledRowWarning",
     "Weights",
-    "chart",
     "load",
     "report",
     "review",
@@ -56,7 +55,7 @@ def test_signature_of_the_estimator():
         'group_models: "bool" = False)'
     )
     public = {name for name in dir(reconform.ConformalDetector) if not name.startswith("_")}
-    assert {"fit", "ranks", "p_values", "discover", "rank_counts", "stability"} <= public
+    assert {"fit", "ranks", "p_values", "discover", "rank_counts"} <= public
 
 
 def test_everything_public_is_documented():

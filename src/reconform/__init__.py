@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .methods import Split as Split
     from .models import load as load
     from .models import save as save
-    from .reporting import chart as chart
     from .reporting import report as report
     from .rule import Rule as Rule
     from .statistics.fdr import RankCounts as RankCounts
@@ -71,7 +70,7 @@ _HOMES = {
         "Split",
     ),
     "models": ("load", "save"),
-    "reporting": ("chart", "report"),
+    "reporting": ("report",),
     "rule": ("Rule",),
     "statistics.fdr": ("RankCounts",),
     "weights": ("Weights",),
@@ -102,7 +101,6 @@ __all__ = [
     "UnlabelledRowWarning",
     "Weights",
     "__version__",
-    "chart",
     "load",
     "report",
     "review",

@@ -57,7 +57,6 @@ from .frames import frame_as_it_is, package_of
 from .grouping import Grouping, ReferenceGroups, check_groupable, labels_of, warn_of_small_groups
 from .intake import Frames, Intake, taken_in
 from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
-from .metrics import Stability
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
 from .scan import RowsPart
@@ -1141,35 +1140,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         inner = self.detector.detector if isinstance(self.detector, Prepare) else self.detector
         own = resolve_detector(inner, self.larger_is, refit=False)
         return limit if isinstance(own, NativeDetector) or own.sign > 0 else limit.turned()
-
-    def stability(self, X: npt.ArrayLike) -> Stability:
-        """Compare basic with plus ranks of the same rows (the paper's stability remark).
-
-        Non-retaining variants rely on the model fitted on all rows being close to the resampled
-        ones. This says how close they are for this detector and these data.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (m, d)
-            Rows like those in production.
-
-        Returns
-        -------
-        Stability
-            Numbers, and a verdict in words.
-        """
-        check_is_fitted(self, "ensemble_")
-        if not self.plan_.row.resamples:
-            raise ReconformError(
-                f"stability compares resampled models with one on all rows, and "
-                f"method={self.method!r} has none; use it with jackknife+, cv+, jab+ or Resampling."
-            )
-        return Stability(
-            basic=self.rank(X, variant="basic").at_most,
-            plus=self.rank(X, variant="plus").at_most,
-            n_calibration=self.n_calibration_,
-            alpha=float(self.alpha),
-        )
 
     def provenance(self) -> Provenance:
         """Where decisions of this detector come from: method, detector, sizes, seed, version."""

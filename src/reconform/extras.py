@@ -13,7 +13,6 @@ from .errors import ExtraImportError
 
 # How a package is called, where its module has another name.
 CALLED = {
-    "altair": "Altair",
     "dask": "Dask",
     "duckdb": "DuckDB",
 }

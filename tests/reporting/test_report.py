@@ -6,8 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from html import unescape
@@ -22,7 +20,7 @@ from reconform import ConformalDetector, Discoveries, Prepare
 from reconform.discoveries import Provenance
 from reconform.errors import ReferenceWarning
 from reconform.explain.features import robust_scale, robust_scales
-from reconform.reporting import chart, report
+from reconform.reporting import report
 from reconform.reporting.page import carry, render
 from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
 from reconform.rule import Rule, shortest_list
@@ -497,46 +495,12 @@ def test_smoothed_p_values_and_other_methods_make_a_page(blobs):
         assert data["names"]
 
 
-# --- the charts ----------------------------------------------------------------------------------
-
-
-def test_the_chart_holds_the_same_numbers():
-    pytest.importorskip("altair", reason="needs Altair: pip install 'reconform[report]'")
-    found = batch()
-    spec = chart(found).to_dict()
-    assert [param["value"] for param in spec["params"] if param["name"] == "level"] == [0.1]
-    headline, charts = spec["vconcat"]
-    texts = {row["level"]: row["text"] for row in headline["data"]["values"]}
-    for level, text in texts.items():
-        count = (found.q_values <= level).sum()
-        assert f": {count} of 400 rows flagged" in text
-    every, flagged, _ = charts["hconcat"][0]["layer"]
-    assert sum(bar["rows"] for bar in every["data"]["values"]) == 400
-    at_level = [bar["rows"] for bar in flagged["data"]["values"] if bar["level"] == 0.1]
-    assert sum(at_level) == found.count
-    assert len(charts["hconcat"]) == 3
-
-
-def test_the_chart_is_valid_vega():
-    pytest.importorskip("altair", reason="needs Altair: pip install 'reconform[report]'")
-    convert = pytest.importorskip("vl_convert", reason="needs vl-convert-python to draw")
-    for found in (batch(m=60, n=30, anomalous=6), replace(batch(), provenance=None)):
-        assert convert.vegalite_to_svg(chart(found).to_dict()).startswith("<svg")
-
-
-def test_without_altair_the_page_works_and_the_chart_says_what_to_install():
-    code = (
-        "import sys; sys.modules['altair'] = None\n"
-        "from reconform.cli.detect import run_demo\n"
-        "from reconform.reporting import chart\n"
-        "from reconform.reporting.page import render\n"
-        "found, _ = run_demo()\n"
-        "assert 'rows flagged' in render(found)\n"
-        "try: chart(found)\n"
-        "except ImportError as error: print(error)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "chart() needs Altair: pip install 'reconform[report]'."
+def test_a_notebook_shows_the_page():
+    page = report(batch())
+    assert page.lower().startswith("<!doctype html>")
+    shown = page._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert "<script" not in shown
 
 
 def test_the_nature_of_p_values(blobs):

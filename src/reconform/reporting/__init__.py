@@ -1,39 +1,45 @@
-"""What was found, to look at: an HTML page, and the same charts for notebooks.
-
-Both functions load what they need when they are called, so that `import reconform` stays light.
-"""
+"""What was found, to look at: one HTML page, as a file or in a notebook."""
 
 from __future__ import annotations
 
 import os
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from ..discoveries import Discoveries
 
-__all__ = ["chart", "report"]
+__all__ = ["report"]
+
+
+class Page(str):
+    """A page as a text, which a notebook shows in a frame of its own."""
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self)}" width="100%" height="900"></iframe>'
 
 
 def report(
     found: Discoveries,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
     ids: Any = None,
     title: str | None = None,
     overwrite: bool = False,
     explained: int = 30,
-) -> Path:
-    """Write a page that shows what was found, for a person deciding what to inspect first.
+) -> Path | Page:
+    """Make a page that shows what was found, for a person deciding what to inspect first.
 
     The page is one file and needs no network. It has the result in words, a slider for the FDR
-    level, the charts of `chart`, the flagged rows, and how all was computed.
+    level, charts of p-values and scores, the flagged rows, and how all was computed.
 
     Parameters
     ----------
     found : Discoveries
-    path : str or path
-        Where to write; the folder must exist.
+    path : str or path, optional
+        Where to write; the folder must exist. Without it the page is returned, and a notebook
+        shows it.
     ids : sequence of length m, optional
         A label per row; by default the input's index, or the position.
     title : str, optional
@@ -46,12 +52,8 @@ def report(
 
     Returns
     -------
-    pathlib.Path
-        What was written.
-
-    See Also
-    --------
-    reconform.chart : The same charts in a notebook.
+    pathlib.Path or str
+        The file that was written; or the page itself.
 
     Notes
     -----
@@ -70,35 +72,7 @@ def report(
     ...     "of 229 rows flagged" in page.read_text()
     True
     """
-    from .page import render, write_page
+    from .page import render, write_page  # only now, so that `import reconform` stays light
 
     page = partial(render, found, ids=ids, title=title, explained=explained)
-    return write_page(Path(path), page, overwrite=overwrite)
-
-
-def chart(found: Discoveries) -> Any:
-    """Draw p-values, the line of the procedure and scores, with a slider for the FDR level.
-
-    Parameters
-    ----------
-    found : Discoveries
-
-    Returns
-    -------
-    altair.VConcatChart
-        Shown inline in notebooks; ``chart(found).save("charts.html")`` writes it to a file.
-
-    See Also
-    --------
-    reconform.report : The same charts on a page with the rows and all that explains them.
-
-    Examples
-    --------
-    >>> from reconform.cli.detect import run_demo
-    >>> from reconform.reporting import chart
-    >>> type(chart(run_demo()[0])).__name__
-    'VConcatChart'
-    """
-    from .charts import draw
-
-    return draw(found)
+    return Page(page()) if path is None else write_page(Path(path), page, overwrite=overwrite)
