@@ -171,15 +171,6 @@ def table(study: Study, fmt: str = "markdown") -> str:
     return format_table(study.cells(), columns(study), fmt=fmt)
 
 
-def cost_table(study: Study) -> str:
-    """Write fit time, scoring time and model size per method, medians over the draws.
-
-    With ``share_models=False`` these are the costs of each method alone; otherwise methods that
-    share models share their fit time and their size.
-    """
-    return format_costs(summarise_costs(study.costs_))
-
-
 # --- rows of a table ---------------------------------------------------------------------------
 
 
@@ -351,7 +342,7 @@ def summarise_costs(costs: Any) -> list[CostCell]:
     Parameters
     ----------
     costs : table
-        As `Study.costs_`: a pyarrow table, a frame, or a mapping of arrays.
+        A mapping of columns: labels, seconds and bytes.
 
     Returns
     -------

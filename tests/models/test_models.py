@@ -265,8 +265,7 @@ def test_scikit_learn(detector, method, tmp_path):
     cad = fitted(detector, method, X[20:] if method == "prefit" else X)
     path = round_trip(cad, tmp_path, trusted=True, new=NEW[:4] if method == "full" else NEW)
     kind = type(detector)
-    named = "sklearn.pipeline.Pipeline" if hasattr(detector, "steps") else None
-    named = named or f"{kind.__module__}.{kind.__name__}"
+    named = f"{kind.__module__}.{kind.__name__}"
     assert named in inspect(path).foreign_types
     with pytest.raises(ModelFileError, match=rf"{named}.*as safe as the person.*trusted=True"):
         load(path)

@@ -27,16 +27,14 @@ SMALL = Protocol(draws=3, test_sets=4)
 
 
 def results(power, fdr=None):
-    """Tables of a study, from the power of each detector in each draw."""
+    """The results of a study, from the power of each detector in each draw."""
     rows = [
         ("mine", detector, "full", j, 0.05 if fdr is None else fdr[detector][j], value)
         for detector, values in power.items()
         for j, value in enumerate(values)
     ]
     names = ("dataset", "detector", "method", "draw", "cfdr", "cpower")
-    table = {name: [row[k] for row in rows] for k, name in enumerate(names)}
-    costs = {name: list(values) for name, values in table.items()}
-    return table, {**costs, "fit_seconds": [0.1] * len(rows), "score_seconds": [0.1] * len(rows)}
+    return {name: [row[k] for row in rows] for k, name in enumerate(names)}
 
 
 # --- the ranking ---------------------------------------------------------------------------------
@@ -50,7 +48,7 @@ def test_differences_are_taken_draw_by_draw():
         "best": hard + 0.002,
         "far": hard - 0.1 + 0.01 * rng.normal(size=12),
     }
-    ranking = rank(*results(power), fdr=0.1)
+    ranking = rank(results(power), fdr=0.1)
     assert [row.detector for row in ranking] == ["best", "near", "far"]
     assert ranking.best is ranking[0]
     for row in ranking[1:]:
@@ -71,29 +69,28 @@ def test_power_that_is_bought_with_false_alarms_is_ranked_last():
     draws = np.arange(8) / 1000
     power = {"greedy": 0.9 + draws, "honest": 0.5 + draws}
     fdr = {"greedy": 0.3 + draws, "honest": 0.1 + draws}
-    ranking = rank(*results(power, fdr), fdr=0.2)
+    ranking = rank(results(power, fdr), fdr=0.2)
     assert [(row.detector, row.violation, row.worse) for row in ranking] == [
         ("honest", False, False),
         ("greedy", True, True),
     ]
     assert "†" in str(ranking)
-    assert rank(*results(power, fdr), fdr=0.05).best is None
+    assert rank(results(power, fdr), fdr=0.05).best is None
 
 
 def test_one_draw_tells_nothing_apart():
-    ranking = rank(*results({"a": [0.9], "b": [0.1]}), fdr=0.1)
+    ranking = rank(results({"a": [0.9], "b": [0.1]}), fdr=0.1)
     assert not ranking[1].worse
     assert "One draw has no standard error" in str(ranking)
 
 
 def test_what_did_not_run_everywhere_is_not_ranked():
-    table, costs = results({"a": [0.5, 0.6], "b": [0.5, 0.7]})
-    for whole in (table, costs):
-        for name, values in whole.items():
-            more = {"dataset": "other", "detector": "a", "method": "full", "draw": 0}
-            values.append(more.get(name, 0.5))
-            values.append({**more, "draw": 1}.get(name, 0.5))
-    ranking = rank(table, costs, fdr=0.1)
+    table = results({"a": [0.5, 0.6], "b": [0.5, 0.7]})
+    for name, values in table.items():
+        more = {"dataset": "other", "detector": "a", "method": "full", "draw": 0}
+        values.append(more.get(name, 0.5))
+        values.append({**more, "draw": 1}.get(name, 0.5))
+    ranking = rank(table, fdr=0.1)
     assert [row.detector for row in ranking] == ["a"]
     assert ranking.partial == (("b", "full"),)
     assert "b with full" in str(ranking)

@@ -27,11 +27,10 @@ from reconform.methods import resolve_method
 from reconform.study import Estimate, Protocol, Study, make_dataset
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
 from reconform.study.ranked import lower_bound
-from reconform.study.schedule import Store
+from reconform.study.runner import Store
 from reconform.study.subjects import describe, resolve_readings
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
-parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
 
 
 class Centre(BaseEstimator):
@@ -82,7 +81,7 @@ def toy(**changes):
 
 
 def results_bytes(store):
-    return Path(store, "results.parquet").read_bytes()
+    return {path.name: path.read_bytes() for path in Path(store, "parts").glob("*.json")}
 
 
 @pytest.fixture(scope="module")
@@ -248,21 +247,6 @@ def test_jobs_do_not_change_the_table(finished, tmp_path):
     check_that_a_failure_is_named_and_the_rest_is_kept(tmp_path / "failing", n_jobs=2)
 
 
-def test_separate_fits_do_not_change_the_table(finished, tmp_path):
-    store, study = finished
-    separate = toy(share_models=False).run(tmp_path)
-    assert results_bytes(tmp_path) == results_bytes(store)
-    fitted = dict(zip(*(separate.costs_[n].to_pylist() for n in ("method", "fitted")), strict=True))
-    shared = dict(zip(*(study.costs_[n].to_pylist() for n in ("method", "fitted")), strict=True))
-    assert fitted["cv"] == "CrossValidation(folds=4, variant='basic')"
-    assert shared["cv"] == "CrossValidation(folds=4)"
-    # A basic fit keeps one model, a plus fit five.
-    sizes = dict(
-        zip(*(separate.costs_[n].to_pylist() for n in ("method", "model_bytes")), strict=True)
-    )
-    assert 0 < sizes["cv"] < sizes["cv+"]
-
-
 def test_order_and_later_additions_do_not_change_rows(finished, tmp_path):
     store, study = finished
     few = toy(datasets=study.datasets[::-1], methods=["cv+"], draws=2).run(tmp_path)
@@ -275,21 +259,11 @@ def test_order_and_later_additions_do_not_change_rows(finished, tmp_path):
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())  # not redone
 
 
-def test_columns_of_the_tables(finished):
-    store, _ = finished
-    results, costs = (parquet.read_table(store / f"{n}.parquet") for n in ("results", "costs"))
+def test_columns_of_the_results(finished):
+    _, study = finished
     names = ["dataset", "detector", "method", "draw", "cfdr", "cpower"]
-    assert results.column_names == names
-    assert results.num_rows == costs.num_rows == 24
-    keys = [tuple(row.values())[:4] for row in results.to_pylist()]
-    assert keys == sorted(keys)
-    assert keys == [tuple(row.values())[:4] for row in costs.to_pylist()]
-    row = costs.to_pylist()[0]
-    assert row["fit_seconds"] > 0
-    assert row["score_seconds"] > 0
-    assert row["model_bytes"] > 0
-    assert "reconform " in row["versions"]
-    assert "numpy " in row["versions"]
+    assert study.results_.column_names == names
+    assert study.results_.num_rows == 24
 
 
 def test_read_takes_what_is_there(finished, tmp_path):
@@ -334,7 +308,7 @@ def check_that_a_failure_is_named_and_the_rest_is_kept(store, n_jobs):
     [note] = error.value.__notes__
     for told in ("'blobs'", "'fragile'", "'split'", "draw 0"):
         assert told in note
-    assert [key[2] for key in Store(store).parts_by_key()] == ["small"]
+    assert [key[2] for key in Store(store).results()] == ["small"]
 
 
 def test_a_detector_that_fails(tmp_path):

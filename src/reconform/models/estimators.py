@@ -30,9 +30,6 @@ from .archive import parse_json
 # Trees do not say how many columns their rows have; more than this is a mistake.
 MOST_FEATURES = 1 << 24
 
-# A pipeline around a detector of ours: what goes before it is of others.
-PIPELINE = "sklearn.pipeline.Pipeline"
-
 # The fitted attribute of a detector that scales.
 UNITS_KEY = "units_"
 
@@ -40,9 +37,8 @@ UNITS_KEY = "units_"
 # Detectors in a detector, each counted wherever it is referred to.
 MOST_PARTS = 1 << 10
 
-# What belongs to whoever runs a model and not to whoever wrote the file: workers, folders of
-# pickles, what is printed.
-SETTINGS = ("n_jobs", "memory", "keep", "verbose")
+# What belongs to whoever runs a model and not to whoever wrote the file.
+SETTINGS = ("n_jobs", "verbose")
 
 
 def neutral(kind: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,9 +46,9 @@ def neutral(kind: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from sklearn.pipeline import Pipeline
-    >>> neutral(Pipeline, {"memory": "folder", "verbose": True, "transform_input": None})
-    {'memory': None, 'verbose': False, 'transform_input': None}
+    >>> from reconform import ConformalDetector
+    >>> neutral(ConformalDetector, {"alpha": 0.2, "verbose": True})
+    {'alpha': 0.2, 'verbose': 0}
     """
     known = inspect.signature(kind).parameters
     used = (np.random.Generator, np.random.RandomState)
@@ -62,15 +58,6 @@ def neutral(kind: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
         else value
         for name, value in parameters.items()
     }
-
-
-def pipelines() -> Any:
-    """Return scikit-learn's class `Pipeline`; none where nothing has imported it, which takes long.
-
-    Then nothing is one.
-    """
-    module = sys.modules.get("sklearn.pipeline")
-    return () if module is None else module.Pipeline
 
 
 @dataclass
@@ -84,7 +71,7 @@ class DetectorsOut:
     dumps : list of bytes
         Foreign objects, by skops.
     types : set of str
-        The types in them, and pipelines around detectors of ours.
+        The types in them.
     """
 
     out: Writer = field(init=False)
@@ -117,10 +104,8 @@ class DetectorsOut:
                 "categories": list(detector.categories),
                 "distance_based": None if scales is None else bool(scales),
             }
-        if type(detector) is FrozenEstimator and _has_native(detector):
+        if type(detector) is FrozenEstimator and entry_of(detector.estimator) is not None:
             return {"frozen": self.write(detector.estimator, fitted=True)}
-        if type(detector) is pipelines() and _has_native(detector):
-            return self._pipeline(detector, fitted)
         if not hasattr(detector, "fit") and not hasattr(detector, "split"):
             raise ReconformError(
                 f"detector {getattr(detector, '__name__', detector)!r} is a bare function, and a "
@@ -185,16 +170,6 @@ class DetectorsOut:
             }
         return entry
 
-    def _pipeline(self, pipeline: Any, fitted: bool) -> Json:
-        parameters = neutral(type(pipeline), pipeline.get_params(deep=False))
-        steps = [
-            [name, step if step in (None, "passthrough") else self.write(step, fitted=fitted)]
-            for name, step in parameters.pop("steps")
-        ]
-        at = f"estimators/{len(self.entries)}/parameters"
-        self.types.add(PIPELINE)
-        return {"pipeline": steps, "parameters": Plain().write(parameters, at, self.out)}
-
 
 @dataclass
 class DetectorsIn:
@@ -234,14 +209,6 @@ class DetectorsIn:
                 return self.foreign[place]
             case {"frozen": int(inner)} if inner < number:
                 return FrozenEstimator(self.read(inner))
-            case {"pipeline": steps, "parameters": parameters}:
-                require(steps and all(isinstance(name, str) for name, _ in steps), "a step")
-                from sklearn.pipeline import Pipeline  # slow to import, and most files have none
-
-                return Pipeline(
-                    [(name, self._step(step, number)) for name, step in steps],
-                    **neutral(Pipeline, Plain().read(parameters, self.source)),
-                )
             case {"prepared": int(inner), "labels": list(labels), "scaled": bool(), **_rest}:
                 require(inner < number, "a detector contains itself")
                 return self._make_prepared(inner, labels, entry, entry.get("fit"))
@@ -308,12 +275,6 @@ class DetectorsIn:
             require(fits, "a detector was fitted on other columns")
         return detector
 
-    def _step(self, step: Json, number: int) -> Any:
-        if step in (None, "passthrough"):
-            return step
-        require(type(step) is int and step < number, "a pipeline contains itself")
-        return self.read(step)
-
     def _restore_candidates(self, detector: NativeDetector, listed: Json, number: int) -> None:
         require(
             isinstance(detector, Auto) and isinstance(listed, list),
@@ -376,14 +337,6 @@ def restore_columns(estimator: Any, n_features: Json, names: Json) -> None:
         fits = words and len(names) == n_features
         require(fits, "the names of the features do not fit their number")
         estimator.feature_names_in_ = np.array(names, dtype=object)
-
-
-def _has_native(detector: Any) -> bool:
-    if type(detector) is FrozenEstimator:
-        return _has_native(detector.estimator)
-    if type(detector) is pipelines():
-        return any(_has_native(step) for _, step in detector.steps)
-    return entry_of(detector) is not None or type(detector) is Prepared
 
 
 def _unfitted(detector: Any) -> Any:

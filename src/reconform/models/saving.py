@@ -49,7 +49,6 @@ from .ensembles import (
     write_plan,
 )
 from .estimators import (
-    PIPELINE,
     DetectorsIn,
     DetectorsOut,
     make_foreign,
@@ -364,8 +363,7 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     dumps = [archive.read(_dump_name(k)).tobytes() for k in range(len(names))]
     if not trusted:
         types = {name for data in dumps for name in types_in(data)}
-        types |= {PIPELINE for entry in entries if "pipeline" in entry}
-        if dumps or types:
+        if dumps:
             refuse_foreign(sorted(types), path=archive.path)
     detectors = DetectorsIn(entries, make_foreign(dumps))
     arrays = {name for name in archive.manifest["members"] if name.endswith(".npy")}

@@ -161,8 +161,6 @@ class Ranked:
         best one.
     violation : bool
         Whether there is evidence that its FDR is above the level.
-    seconds : float
-        Of fitting and ranking, median over the draws; for comparison only.
     """
 
     detector: str
@@ -172,7 +170,6 @@ class Ranked:
     behind: Estimate
     worse: bool
     violation: bool
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -263,13 +260,13 @@ class Ranking(Sequence[Ranked]):
         return notes
 
 
-def rank(results: Any, costs: Any, *, fdr: float) -> Ranking:
+def rank(results: Any, *, fdr: float) -> Ranking:
     """Rank the detectors and methods of a study.
 
     Parameters
     ----------
-    results, costs : tables
-        As `Study.results_` and `Study.costs_`: pyarrow tables, frames, or mappings of arrays.
+    results : table
+        As `Study.results_`: a pyarrow table, a frame, or a mapping of arrays.
     fdr : float
         The level that was asked for.
 
@@ -282,14 +279,10 @@ def rank(results: Any, costs: Any, *, fdr: float) -> Ranking:
     >>> rows = {"dataset": ["mine"] * 4, "detector": ["knn", "knn", "lof", "lof"],
     ...         "method": ["full"] * 4, "draw": [0, 1, 0, 1], "cfdr": [0.1] * 4,
     ...         "cpower": [0.5, 0.6, 0.7, 0.8]}
-    >>> costs = {**rows, "fit_seconds": [0.1] * 4, "score_seconds": [0.1] * 4}
-    >>> [(row.detector, row.worse) for row in rank(rows, costs, fdr=0.1)]
+    >>> [(row.detector, row.worse) for row in rank(rows, fdr=0.1)]
     [('lof', False), ('knn', True)]
     """
-    power, false, seconds = (
-        _by_candidate(table, name)
-        for table, name in ((results, "cpower"), (results, "cfdr"), (costs, None))
-    )
+    power, false = (_by_candidate(results, name) for name in ("cpower", "cfdr"))
     if not power:
         raise ReconformError("there is nothing to rank: the study has no finished draw.")
     most = max(map(len, power.values()))
@@ -317,7 +310,6 @@ def rank(results: Any, costs: Any, *, fdr: float) -> Ranking:
                 behind=behind,
                 worse=violation or bool(behind_by_more),
                 violation=violation,
-                seconds=float(np.median(list(seconds[pair].values()))),
             )
         )
     partial = tuple(pair for pair in power if pair not in whole)
@@ -327,18 +319,13 @@ def rank(results: Any, costs: Any, *, fdr: float) -> Ranking:
 Values = dict[tuple[str, int], float]
 
 
-def _by_candidate(table: Any, name: str | None) -> dict[tuple[str, str], Values]:
-    """Values by detector and method, then by data set and draw; without a name the seconds."""
-    labels = zip(
-        *(np.asarray(table[n]).tolist() for n in ("detector", "method", "dataset", "draw")),
-        strict=True,
-    )
-    if name is not None:
-        values = np.asarray(table[name], dtype=np.float64)
-    else:
-        values = np.asarray(table["fit_seconds"]) + np.asarray(table["score_seconds"])
+def _by_candidate(table: Any, name: str) -> dict[tuple[str, str], Values]:
+    """Values by detector and method, then by data set and draw."""
+    columns = ("detector", "method", "dataset", "draw", name)
     found: dict[tuple[str, str], Values] = {}
-    for (detector, method, dataset, draw), value in zip(labels, values.tolist(), strict=True):
+    for detector, method, dataset, draw, value in zip(
+        *(np.asarray(table[one]).tolist() for one in columns), strict=True
+    ):
         found.setdefault((detector, method), {})[dataset, draw] = value
     return found
 

@@ -1,26 +1,50 @@
-"""Study: any data sets, any detectors, any methods, under the paper's protocol."""
+"""Study: any data sets, any detectors, any methods, under the paper's protocol.
+
+A store is a folder with one small JSON file per (data set, detector, method, draw), each written
+whole or not at all: a run that follows a killed one computes only what is missing.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
 
+import numpy as np
+import pyarrow as pa
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 
+from ..atomic import sweep, write_atomic
+from ..detector import ConformalDetector
+from ..detectors import resolve_detector
+from ..detectors.prepare import prepared
 from ..errors import ReconformError, ReferenceWarning
 from ..files import TableOptions
 from ..files.reading import AS_THEY_ARE
-from ..methods import Full
+from ..fitter import method_for_rows
+from ..methods import BySize, Full, Jackknife
 from ..parallel import track
-from .datasets import REGISTRY, resolve_datasets, table_path
-from .protocol import Protocol
+from .datasets import REGISTRY, Dataset, resolve_datasets, table_path
+from .protocol import MODELS, Protocol, Sizes, conditional_fdr_and_power, name_key
 from .ranked import Cell, Ranking, Recommendation, rank, recommend, summarise
-from .schedule import Key, LeftOut, Schedule, Store, StoredResult, costs_table, results_table
-from .subjects import Reading, resolve_detectors, resolve_readings
+from .subjects import (
+    Labelled,
+    Reading,
+    describe,
+    method_to_fit,
+    name_of,
+    resolve_detectors,
+    resolve_readings,
+)
 
 PAPER_DATASETS = tuple(REGISTRY)
 PAPER_DETECTORS = ("knn", "iforest", "inne")
@@ -43,6 +67,261 @@ OWN_METHODS = ("auto", "split", "cv+", "jab+")
 # Of a detector that none of the methods of our own can do: it takes all of them.
 FALLBACK = Reading("full", Full())
 
+Identity = dict[str, Any]
+
+# What cannot be run, as data set, detector and method; and why.
+LeftOut = dict[tuple[str, str, str], str]
+
+
+class Key(NamedTuple):
+    """What tells the results of a study apart."""
+
+    dataset: str
+    detector: str
+    method: str
+    draw: int
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """Mean FDP and mean power over the test sets of a draw, and all that they depend on."""
+
+    key: Key
+    cfdr: float
+    cpower: float
+    identity: Identity
+
+
+class Store:
+    """A folder of finished results.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = Store(folder)
+    ...     store.put(StoredResult(Key("wbc", "knn", "cv+", 0), 0.1, 0.5, {"seed": 0}))
+    ...     list(store.results())
+    [Key(dataset='wbc', detector='knn', method='cv+', draw=0)]
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder, "parts")
+
+    def put(self, result: StoredResult) -> None:
+        """Write one result, whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content = json.dumps(asdict(result), indent=1, sort_keys=True)
+        write_atomic(self.folder / _file_name(result.key), content.encode(), overwrite=True)
+
+    def results(self) -> dict[Key, StoredResult]:
+        """Read every finished result, in the order of the keys."""
+        found = [self._read(path) for path in self.folder.glob("*.json")]
+        return {result.key: result for result in sorted(found, key=lambda result: result.key)}
+
+    def _read(self, path: Path) -> StoredResult:
+        try:
+            content = json.loads(path.read_bytes())
+            return StoredResult(**{**content, "key": Key(*content["key"])})
+        except (ValueError, TypeError, KeyError) as error:
+            raise ReconformError(
+                f"{path} is not a finished row of a study ({error!r}). Delete it and run again: "
+                "only this row is computed anew."
+            ) from error
+
+
+def _file_name(key: Key) -> str:
+    *labels, draw = key
+    return f"{','.join(map(_safe, labels))},{draw:04d}.json"
+
+
+def _safe(label: str) -> str:
+    """A label as part of a file name: readable, and different for different labels."""
+    quoted = quote(label, safe="+ ()=")
+    if len(quoted) <= 60:
+        return quoted
+    return f"{quoted[:48]}~{hashlib.sha256(label.encode()).hexdigest()[:11]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """All that is missing of one draw of one data set: what to fit, and what to read from it."""
+
+    protocol: Protocol
+    dataset: Dataset
+    j: int
+    families: list[tuple[Labelled, list[Reading]]]
+    store: Store
+
+    def run(self) -> tuple[list[StoredResult], LeftOut]:
+        """Fit and judge; store every result as soon as it is there, and say what was refused."""
+        finished: list[StoredResult] = []
+        refused: LeftOut = {}
+        for detector, family in self.families:
+            try:
+                for result in self._results(detector, family):
+                    self.store.put(result)
+                    finished.append(result)
+            except ReconformError as error:  # this detector cannot go with these methods
+                labels = self.dataset.name, detector.label
+                refused |= {(*labels, reading.label): str(error) for reading in family}
+            except Exception as error:
+                error.add_note(
+                    f"While the study ran data set {self.dataset.name!r}, detector "
+                    f"{detector.label!r}, methods {[reading.label for reading in family]}, draw "
+                    f"{self.j}. Finished rows are kept; the next run continues here."
+                )
+                raise
+        return finished, refused
+
+    def _results(self, detector: Labelled, family: Sequence[Reading]) -> Iterator[StoredResult]:
+        """Fit the models of a family on D_j, and yield a result per reading.
+
+        The seed of the models depends on data set, draw and kind of method, not on the detector or
+        on what else is run: every detector gets the same folds and the same bootstrap samples.
+        """
+        dataset, protocol, chosen = self.dataset, self.protocol, fitted_as(detector, self.dataset)
+        draw = protocol.draw(dataset, self.j)
+        # What "auto" stands for has the seeds of that method: they are one and the same.
+        method = method_for_rows(method_to_fit(family), resolve_detector(chosen), len(draw.train))
+        seed = protocol.stream(dataset.name, self.j, MODELS, name_key(name_of(type(method))))
+        cad = ConformalDetector(chosen, method, random_state=seed).fit(dataset.X[draw.train])
+        pool = dataset.X[draw.pool]
+        for reading in family:
+            if cad.ranks_rows != "alone":  # a test set is a batch
+                tests = [cad.rank(pool[rows], together=True).at_most for rows in draw.test_sets]
+                ranks = np.array(tests)
+            else:
+                ranks = cad.rank(pool, variant=reading.variant).at_most[draw.test_sets]
+            yield StoredResult(
+                Key(dataset.name, detector.label, reading.label, self.j),
+                *conditional_fdr_and_power(ranks, cad.n_calibration_, draw, Fraction(protocol.fdr)),
+                identity(protocol, dataset, detector, reading),
+            )
+
+
+def fitted_as(detector: Labelled, dataset: Dataset) -> Any:
+    """Return the detector as it is fitted: prepared for the columns, if the study prepares."""
+    if dataset.features is None:
+        return detector.detector
+    return prepared(detector.detector, dataset.features)
+
+
+def identity(
+    protocol: Protocol, dataset: Dataset, detector: Labelled, reading: Reading
+) -> Identity:
+    """Write down everything that the numbers of a result depend on, besides j."""
+    names = ("fdr", "test_sets", "anomaly_rate", "test_size", "train_share", "seed")
+    return {
+        **{name: getattr(protocol, name) for name in names},
+        **{name: str(getattr(protocol, name)) for name in ("fdr", "anomaly_rate", "train_share")},
+        "data": dataset.digest,
+        "detector": describe(fitted_as(detector, dataset)),
+        "method": describe(reading.method),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """The parameters of a study, resolved and checked; what is left to do of it.
+
+    `fallback` is the method of a detector that none of the others can do.
+    """
+
+    protocol: Protocol
+    datasets: list[Dataset]
+    detectors: list[Labelled]
+    readings: list[Reading]
+    fallback: Reading | None = None
+    left_out: LeftOut = field(default_factory=dict)
+    sizes: dict[str, Sizes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for data in self.datasets:
+            sizes = self.protocol.sizes(len(data.normal), len(data.outliers), data.name)
+            self.sizes[data.name] = sizes
+            for reading in self._readings_of(data):
+                # Planning is cheap, and says what does not fit: more folds than rows, say.
+                reading.method.plan(sizes.train, random_state=0)
+
+    def _readings_of(self, dataset: Dataset) -> list[Reading]:
+        """Methods that are run on a data set: all, or all but leave-one-out on a large one."""
+        limit = self.protocol.jackknife_limit
+        if limit is None or self.sizes[dataset.name].train < limit:
+            return self.readings
+        return [r for r in self.readings if not isinstance(r.method, Jackknife)]
+
+    def readings_for(self, dataset: Dataset, detector: Labelled) -> list[Reading]:
+        """Methods that are run on a data set with a detector.
+
+        What "auto" stands for is not run a second time, and what cannot be run is left out.
+        """
+        given = self._readings_of(dataset)
+        if any(isinstance(reading.method, BySize) for reading in given):
+            resolved = resolve_detector(fitted_as(detector, dataset))
+            meant = describe(method_for_rows(BySize(), resolved, self.sizes[dataset.name].train))
+            given = [reading for reading in given if describe(reading.method) != meant]
+        for readings in (given, [] if self.fallback is None else [self.fallback]):
+            labels = dataset.name, detector.label
+            if possible := [r for r in readings if (*labels, r.label) not in self.left_out]:
+                return possible
+        return []
+
+    def select(self, there: Mapping[Key, StoredResult]) -> list[StoredResult]:
+        """Results of this study among those of a store, in the study's order.
+
+        One that has the right labels and comes from another study is refused.
+        """
+        mine = []
+        for detector in self.detectors:
+            for dataset in self.datasets:
+                for reading in self.readings_for(dataset, detector):
+                    expected = identity(self.protocol, dataset, detector, reading)
+                    for j in range(self.protocol.draws):
+                        key = Key(dataset.name, detector.label, reading.label, j)
+                        if key in there:
+                            _check_identity(there[key], expected)
+                            mine.append(there[key])
+        return mine
+
+    def missing(self, there: Mapping[Key, StoredResult], store: Store) -> Iterator[Task]:
+        """Tasks that are left to do.
+
+        Draw by draw, the largest data set first: so the time left can be told from the tasks that
+        are done, all data sets have results early, and no large task is left for the end.
+        """
+        ordered = sorted(self.datasets, key=lambda data: data.X.size, reverse=True)
+        for j in range(self.protocol.draws):
+            for dataset in ordered:
+                families = []
+                for detector in self.detectors:
+                    by_fit: dict[str, list[Reading]] = {}  # one fit answers a family of readings
+                    for reading in self.readings_for(dataset, detector):
+                        if (dataset.name, detector.label, reading.label, j) not in there:
+                            by_fit.setdefault(reading.family, []).append(reading)
+                    families += [(detector, family) for family in by_fit.values()]
+                if families:
+                    yield Task(self.protocol, dataset, j, families, store)
+
+
+def _check_identity(result: StoredResult, expected: Identity) -> None:
+    for name, now in expected.items():
+        before = result.identity.get(name, "not written down")
+        if before != now:
+            dataset, detector, method, _ = result.key
+            raise ReconformError(
+                f"the store already has rows of data set {dataset!r}, detector {detector!r}, "
+                f"method {method!r} from another study: {name} was {before} and is {now}. Use "
+                "another folder, or other labels."
+            )
+
+
+def results_table(results: Iterable[StoredResult]) -> pa.Table:
+    """Arrange results in a table."""
+    kinds = [*[(name, pa.string()) for name in Key._fields[:3]], ("draw", pa.int64())]
+    schema = pa.schema([*kinds, ("cfdr", pa.float64()), ("cpower", pa.float64())])
+    rows = [{**one.key._asdict(), "cfdr": one.cfdr, "cpower": one.cpower} for one in results]
+    return pa.Table.from_pylist(rows, schema)
+
 
 class Study(BaseEstimator):
     """The paper's evaluation, for any data, any detector and any method.
@@ -64,9 +343,6 @@ class Study(BaseEstimator):
         none of these can do.
     protocol : Protocol, optional
         Levels, sizes, draws and the seed; by default the paper's.
-    share_models : bool, default=True
-        Fit once what several methods can share. Without it every method is fitted on its own:
-        the results are the same, and the costs are those of each method alone.
     data : path, optional
         Folder with the paper's data sets; see `reconform.study.load`.
     label : str, default="label"
@@ -83,8 +359,6 @@ class Study(BaseEstimator):
         Why a detector cannot go with a method.
     results_ : pyarrow.Table
         One row per (data set, detector, method, draw), with ``cfdr`` and ``cpower``.
-    costs_ : pyarrow.Table
-        Seconds, bytes and versions of the same rows.
 
     Examples
     --------
@@ -98,8 +372,7 @@ class Study(BaseEstimator):
     [('split', 2), ('cv+', 2)]
     """
 
-    results_: Any
-    costs_: Any
+    results_: pa.Table
 
     def __init__(
         self,
@@ -108,7 +381,6 @@ class Study(BaseEstimator):
         methods: Sequence[Any] | None = None,
         protocol: Protocol = PAPER_PROTOCOL,
         *,
-        share_models: bool = True,
         data: str | os.PathLike[str] | None = None,
         label: str = "label",
         tables: TableOptions = AS_THEY_ARE,
@@ -117,7 +389,6 @@ class Study(BaseEstimator):
         self.detectors = detectors
         self.methods = methods
         self.protocol = protocol
-        self.share_models = share_models
         self.data = data
         self.label = label
         self.tables = tables
@@ -136,7 +407,7 @@ class Study(BaseEstimator):
         Parameters
         ----------
         store : path, optional
-            Folder of finished rows; see `reconform.study.schedule`. A run that was killed continues
+            Folder of finished results. A run that was killed continues
             where it was, and other methods, detectors, data sets and more draws may be added.
             Without it, nothing is kept.
         n_jobs : int, optional
@@ -147,17 +418,17 @@ class Study(BaseEstimator):
         Returns
         -------
         Study
-            Itself, with `results_` and `costs_`.
+            Itself, with `results_`.
         """
         if store is None:
             with tempfile.TemporaryDirectory(prefix="reconform-") as own:
                 return self.run(own, n_jobs=n_jobs, verbose=verbose)
         schedule, folder = self._schedule(), Store(store)
-        folder.remove_leftovers()
-        there = folder.parts_by_key()
+        sweep(folder.folder)
+        there = folder.results()
         schedule.select(there)
         # What is refused changes what there is to be run: the last resort comes in a second round.
-        while tasks := list(schedule.missing(there, folder, share=self.share_models)):
+        while tasks := list(schedule.missing(there, folder)):
             several = track(
                 Parallel(n_jobs, return_as="generator_unordered")(
                     delayed(task.run)() for task in tasks
@@ -168,18 +439,16 @@ class Study(BaseEstimator):
             )
             for finished, refused in several:
                 schedule.left_out.update(refused)
-                there.update((part.result.key, part) for part in finished)
-                folder.write_tables(there.values())
+                there.update((result.key, result) for result in finished)
         self.left_out_ = schedule.left_out
-        if self.left_out_ and not schedule.select(there):
+        found = schedule.select(there)
+        if self.left_out_ and not found:
             raise ReconformError(next(iter(self.left_out_.values())))
         if self.methods is not None:  # nobody asked for a method that is not named
             for sentence in _left_out(self.left_out_):
                 warnings.warn(sentence, ReferenceWarning, stacklevel=2)
-        # Once more from the folder itself: the tables say what the parts say, and nothing else.
-        there = folder.parts_by_key()
-        folder.write_tables(there.values())
-        return self._keep(schedule, there)
+        self.results_ = results_table(found)
+        return self
 
     def read(self, store: str | os.PathLike[str]) -> Self:
         """Read what a store has of this study, without running anything.
@@ -191,9 +460,9 @@ class Study(BaseEstimator):
         Returns
         -------
         Study
-            Itself, with `results_` and `costs_`.
+            Itself, with `results_`.
         """
-        schedule, there = self._schedule(), Store(store).parts_by_key()
+        schedule, there = self._schedule(), Store(store).results()
         known = {key[:3] for key in there}
         for dataset in schedule.datasets:
             for detector in schedule.detectors:
@@ -201,7 +470,8 @@ class Study(BaseEstimator):
                     key = (dataset.name, detector.label, reading.label)
                     if key not in known:
                         schedule.left_out[key] = "it is not in the store"
-        return self._keep(schedule, there)
+        self.results_ = results_table(schedule.select(there))
+        return self
 
     def cells(self) -> list[Cell]:
         """Summarise the draws: one cell per data set, detector and method, in the study's order."""
@@ -224,7 +494,7 @@ class Study(BaseEstimator):
         (4, False, True)
         """
         self._check_run()
-        return rank(self.results_, self.costs_, fdr=float(self.protocol.fdr))
+        return rank(self.results_, fdr=float(self.protocol.fdr))
 
     def recommendation(self) -> Recommendation:
         """Say what to use: the first of the ranking, in a sentence and as a line of Python.
@@ -255,18 +525,13 @@ class Study(BaseEstimator):
 
     def _schedule(self) -> Schedule:
         """Resolve and check every parameter before anything is run."""
-        schedule = Schedule(
+        return Schedule(
             self.protocol,
             resolve_datasets(self.datasets, self.data, self.label, options=self.tables),
             resolve_detectors(self._detectors),
             self._readings(),
             fallback=FALLBACK if self.methods is None else None,
         )
-        for dataset in schedule.datasets:
-            for reading in schedule.readings_of(dataset):
-                # Planning is cheap, and says what does not fit: more folds than rows, say.
-                reading.method.plan(schedule.sizes[dataset.name].train, random_state=0)
-        return schedule
 
     @property
     def _of_the_paper(self) -> bool:
@@ -290,12 +555,6 @@ class Study(BaseEstimator):
             folds=self.protocol.folds,
             bootstrap_draws=self.protocol.bootstrap_draws,
         )
-
-    def _keep(self, schedule: Schedule, there: Mapping[Key, StoredResult]) -> Self:
-        parts = schedule.select(there)
-        self.results_ = results_table(part.result for part in parts)
-        self.costs_ = costs_table(parts)
-        return self
 
 
 def _left_out(refused: LeftOut) -> list[str]:
