@@ -52,7 +52,6 @@ print(found.verdict)
 # %%
 seen = review(cad)
 print(old.iloc[seen.order[:10]].to_string())
-print(seen.what_if(cad.rank_counts(new))[5])
 
 # %% [markdown]
 # Whoever knows the material sees it at once: nylon that is heavier than steel, steel ten times as

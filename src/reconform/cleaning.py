@@ -1,25 +1,24 @@
-"""A dirty reference: its most unusual rows, what if they were anomalies, and how they leave.
+"""A dirty reference: its most unusual rows, and how those leave that a person has marked.
 
 Rows leave only if a person has marked them, and no more than a share that is fixed beforehand.
-Leaving out the most unusual rows unmarked is asked as a what-if and never done: every reference has
-most unusual rows, and without them p-values of normal rows are too small.
+Every reference has most unusual rows, and without them p-values of normal rows are too small: so
+none leaves unmarked.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from .arrays import FloatArray, IndexArray
-from .assumption.contamination import ANCHORS, flagged_without, unusual
+from .assumption.contamination import ANCHORS, unusual
 from .detector import ConformalDetector
 from .errors import ReconformError, check_probability
 from .statistics.exact import exact_fraction
-from .statistics.fdr import RankCounts
 
 # The largest share of the reference that may leave, where nothing else is said.
 BUDGET = 0.05
@@ -33,49 +32,6 @@ PROVEN = (
     "(⌊α(n + 1)⌋ + k)/(n + k + 1), whichever were marked; and if only anomalies left, and n1 are "
     "still among n0 normal rows, P(p ≤ α) ≤ ⌊α(n0 + n1 + 1)⌋/(n0 + 1)."
 )
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """What would be flagged if the most unusual reference rows were not normal.
-
-    Attributes
-    ----------
-    k : int
-        So many reference rows.
-    flagged : int
-        New rows that would be flagged.
-    now : int
-        New rows that are flagged with all reference rows.
-    by_chance : float
-        New rows that are as unusual as the k-th reference row, on average, in a batch without
-        anomalies.
-
-    Examples
-    --------
-    >>> print(WhatIf(k=12, flagged=33, now=0, by_chance=4.3))
-    If the 12 most unusual reference rows were anomalies, 33 new rows would be flagged instead of 0;
-    chance alone: about 4.
-    """
-
-    k: int
-    flagged: int
-    now: int
-    by_chance: float
-
-    def __str__(self) -> str:
-        new = "new row" if self.flagged == 1 else "new rows"
-        if not self.k:
-            return f"With all reference rows, {self.flagged:,} {new} would be flagged."
-        rows = (
-            "the most unusual reference row were an anomaly"
-            if self.k == 1
-            else f"the {self.k:,} most unusual reference rows were anomalies"
-        )
-        return (
-            f"If {rows}, {self.flagged:,} {new} would be flagged instead of {self.now:,}; chance "
-            f"alone: about {self.by_chance:.0f}."
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,53 +48,14 @@ class Review:
     order : int array of shape (n,)
         Positions of the rows, the most unusual first; rows of one score in the order of the
         reference.
-    fingerprint : str
-        Of the calibration, as `RankCounts` has it.
     """
 
     scores: FloatArray
     p_values: FloatArray
     order: IndexArray
-    fingerprint: str = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.scores)
-
-    def what_if(
-        self, counts: RankCounts, level: float = 0.1, most: float = BUDGET
-    ) -> tuple[WhatIf, ...]:
-        """Ask how many new rows would be flagged if the most unusual reference rows left.
-
-        No model is fitted anew, so it is an estimate; and a hint, not a reason to leave rows out:
-        see `without`.
-
-        Parameters
-        ----------
-        counts : RankCounts
-            Of the new rows: `ConformalDetector.rank_counts`, or `rank_counts` of a list.
-        level : float, default=0.1
-            Of Benjamini-Hochberg.
-        most : float, default=0.05
-            The largest share of the reference that is asked about.
-
-        Returns
-        -------
-        tuple of WhatIf
-            For k = 0 (the list as it is), 1, 2, 3, 5, 8, ... rows.
-        """
-        if (counts.n_calibration, counts.fingerprint) != (len(self), self.fingerprint):
-            raise ReconformError(
-                "counts must be those of the detector that was reviewed; these come from another "
-                "calibration."
-            )
-        check_probability("level", level)
-        ks = _some_rows(most_leaving(len(self), most, "most"))
-        found = [flagged_without(counts, k, level) if counts.rows else 0 for k in ks]
-        share = counts.rows / (len(self) + 1)
-        return tuple(
-            WhatIf(k, flagged, found[0], share * (k + 1) if k else 0.0)
-            for k, flagged in zip(ks, found, strict=True)
-        )
 
     def without(self, marked: npt.ArrayLike, budget: float = BUDGET) -> IndexArray:
         """Positions of the rows that stay when those that a person marked as anomalies leave.
@@ -191,9 +108,6 @@ def review(cad: ConformalDetector) -> Review:
     >>> seen = review(cad)
     >>> np.sort(seen.order[:4])
     array([296, 297, 298, 299])
-    >>> print(seen.what_if(cad.rank_counts(new))[4])
-    If the 5 most unusual reference rows were anomalies, 5 new rows would be flagged instead of 0;
-    chance alone: about 2.
 
     Somebody looked at them and says that four of them are anomalies:
 
@@ -222,7 +136,7 @@ def review(cad: ConformalDetector) -> Review:
     scores = np.empty(n)
     scores[calibration.rows] = calibration.scores
     at_most = np.searchsorted(calibration.sorted_scores, scores, side="right")
-    return Review(scores, at_most / n, np.argsort(scores, kind="stable"), calibration.fingerprint)
+    return Review(scores, at_most / n, np.argsort(scores, kind="stable"))
 
 
 def to_look_at(seen: Review, X: FloatArray) -> IndexArray:
@@ -327,12 +241,3 @@ def _mask(n: int, marked: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     leaves = np.zeros(n, dtype=bool)
     leaves[given.astype(np.intp).ravel()] = True
     return leaves
-
-
-def _some_rows(most: int) -> list[int]:
-    """0, 1, 2, 3, 5, 8, ... and the last of them `most`."""
-    found, following = [0, 1], 2
-    while following < most:
-        found.append(following)
-        following = found[-1] + found[-2]
-    return sorted({*found, most})

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..cleaning import BUDGET, PROVEN, Review, WhatIf, most_leaving, review, to_look_at
-from ..detector import ConformalDetector
-from ..display import headline
+from ..cleaning import BUDGET, PROVEN, most_leaving, review, to_look_at
 from ..files import Layout, Table, check_output
 from ..files.cells import to_python
 from ..files.formats import is_standard, layout_like, query_of
-from ..files.judge import ReadOptions, judge_file
 from ..files.review import NOTE, REVIEW_NAMES, leave_out, read_marks, review_table
 from ..files.source import open_source
 from ..files.writing import open_output
-from ..rule import Rule
-from .declare import PATH, Command, count, family, file, in_options, option, share
+from .declare import PATH, Command, family, file, in_options, option, share
 from .detect import facts_of, fit_detector, read_rows
-from .judging import CAPTION, Flagged, check_header, words_about
+from .judging import CAPTION, MOST_SHOWN, Flagged, words_about
 from .options import (
-    FDR,
     OVERWRITE,
     Columns,
     Files,
@@ -38,18 +33,11 @@ from .options import (
 )
 from .output import Voice, check_separate
 
-UNMARKED = (
-    "This is no reason to leave them out unmarked: every reference has most unusual rows, and "
-    "without them normal new rows look unusual."
-)
-
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is shown, what is written, and what may leave."""
+    """What is written, and what may leave."""
 
-    fdr: float
-    show: int
     output: str | None
     marks: str | None
     keep: str | None
@@ -98,8 +86,6 @@ cleaning_options = family(
     "Review",
     Cleaning,
     [
-        FDR,
-        count("--show", 20, "Show so many of the most unusual reference rows."),
         file(
             "--output",
             "Write a review file: the most unusual reference rows, with an empty column "
@@ -134,18 +120,16 @@ cleaning_options = family(
     cls=Command,
     help=(
         "Review the most unusual rows of REFERENCE, which may be anomalies.\n\n"
-        "Every reference row is scored by models that have not seen it. With NEW it says how many "
-        "new rows would be flagged if the most unusual reference rows were anomalies. Rows leave "
+        "Every reference row is scored by models that have not seen it. Rows leave "
         "the reference only if a person has marked them in a review file. Anomalies hide each "
         "other: review the cleaned file again, until no further one is found."
     ),
     examples=[
-        "reconform clean normal.csv new.csv --output review.csv",
+        "reconform clean normal.csv --output review.csv",
         "reconform clean normal.csv --marks review.csv --keep cleaned.csv",
     ],
 )
 @click.argument("reference", type=PATH)
-@click.argument("new", type=PATH, required=False)
 @cleaning_options
 @fitting_family("knn", "jackknife+")
 @columns_options
@@ -153,7 +137,6 @@ cleaning_options = family(
 @voice_options
 def clean(
     reference: str,
-    new: str | None,
     cleaning: Cleaning,
     fitting: Fitting,
     columns: Columns,
@@ -171,35 +154,23 @@ def clean(
             "would not be looked at; give jackknife+ or full."
         )
     if cleaning.keep is not None:
-        if new is not None:
-            raise click.UsageError(
-                "NEW is for the review. With --keep give REFERENCE alone, and then judge NEW by "
-                "the cleaned file with 'reconform detect'."
-            )
         _apply_marks(voice, reference, cleaning, files)
         return
-    inputs = {"REFERENCE": reference} if new is None else {"REFERENCE": reference, "NEW": new}
-    known, *unknown = files.layouts(*inputs.values())
-    cleaning.check(voice, files, known, **inputs)
+    (known,) = files.layouts(reference)
+    cleaning.check(voice, files, known, REFERENCE=reference)
     table = read_rows(voice, reference, known, files.id_columns, columns)
-    if new is not None:
-        check_header(new, table, unknown[0], files)
     cad = fit_detector(voice, table, fitting, columns)
     with voice.last_words(), parallel(fitting.jobs):
         seen = review(cad)
         written = 0 if cleaning.output is None else most_leaving(len(table), cleaning.budget)
-        look = to_look_at(seen, table.X)[: max(cleaning.show, written)]
+        look = to_look_at(seen, table.X)[: max(MOST_SHOWN, written)]
         unusual = words_about(table.X[look], table)
         shown = Flagged(
-            rows=(look[: cleaning.show] + 1).tolist(),
-            ids=_ids(table, look[: cleaning.show]),
+            rows=(look[:MOST_SHOWN] + 1).tolist(),
+            ids=_ids(table, look[:MOST_SHOWN]),
             numbers={"score": seen.scores[look], "p-value": seen.p_values[look]},
         )
         _tell_rows(voice, fitting, shown, len(table), unusual)
-        facts: dict[str, Any] = {"unusual": shown.records(most_unusual=unusual)}
-        if new is not None:
-            read = ReadOptions(table.features, files.id_columns, unknown[0])
-            facts |= _ask(voice, cleaning, cad, seen, new, read)
         if cleaning.output is not None:
             rows = review_table(reference, known, seen, look, unusual, cleaning.prefix)
             layout = cleaning.written_with(files, reference, known, cleaning.output)
@@ -222,7 +193,7 @@ def clean(
                 "seed": fitting.seed,
                 "budget": cleaning.budget,
                 "most_leaving": most_leaving(len(table), cleaning.budget),
-                **facts,
+                "unusual": shown.records(most_unusual=unusual),
                 "output": cleaning.output,
                 "proven": PROVEN,
             }
@@ -249,36 +220,6 @@ def _tell_rows(
     voice.show(shown.table(unusual, counted=True))
     voice.say()
     voice.say(CAPTION, style="dim")
-
-
-def _ask(
-    voice: Voice,
-    cleaning: Cleaning,
-    cad: ConformalDetector,
-    seen: Review,
-    new: str,
-    read: ReadOptions,
-) -> dict[str, Any]:
-    """What if the most unusual reference rows were anomalies."""
-    rule = Rule(fdr=cleaning.fdr, validity="nominal")
-    with voice.gathering_warnings(), voice.passes() as progress:
-        found = judge_file(cad, new, None, rule, read=read, progress=progress)
-    now, *asked = seen.what_if(found.rank_counts, cleaning.fdr, cleaning.budget)
-    voice.say()
-    voice.say(headline(now.flagged, found.tested, cleaning.fdr), style="bold")
-    for what in asked:
-        voice.say(f"- {what}")
-    voice.say(UNMARKED)
-    return {
-        "new": {"path": found.path, "rows": found.tested, "sha256": found.fingerprint},
-        "fdr": cleaning.fdr,
-        "flagged": now.flagged,
-        "what_if": [_fact(what) for what in asked],
-    }
-
-
-def _fact(what: WhatIf) -> dict[str, Any]:
-    return {name: value for name, value in asdict(what).items() if name != "now"}
 
 
 def _tell_review(voice: Voice, cleaning: Cleaning, rows: int, written: int) -> None:

@@ -317,7 +317,7 @@ CARRIED = {
     "detect": ("Decision", "Detector and method", "Columns", "Files"),
     "clean": ("Columns", "Files"),
 }
-RESULTS = ("output", "keep", "marks", "show", "overwrite")
+RESULTS = ("output", "keep", "marks", "overwrite")
 
 
 def _complete(found: re.Match[str]) -> str:
@@ -341,8 +341,7 @@ def _complete(found: re.Match[str]) -> str:
     for one in target.params:
         given = typed.get(str(one.name))
         if isinstance(one, click.Argument):
-            if one.required or (given is not None and "--keep" not in more):  # which takes no NEW
-                words.append(str(one.name).upper() if given in (None, "-") else given)
+            words.append(str(one.name).upper() if given in (None, "-") else given)
         elif given is not None and (
             one.name not in RESULTS
             if command is target
