@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .arrays import AnyArray, FloatArray
-from .assumption import WITHDRAWN, Verdict
-from .rule import false_alarms_in_words
+
+if TYPE_CHECKING:  # the help of the command line has its words from here, and is there at once
+    from .assumption import Verdict
 
 # Of the histogram of p-values.
 BINS = 20
@@ -44,6 +46,9 @@ def headline(
     >>> headline(12, 900, 0.1), headline(0, 900, 0.1)
     ('12 of 900 rows flagged', '0 of 900 rows flagged at a false discovery rate of 10%')
     """
+    from .assumption import WITHDRAWN
+    from .rule import false_alarms_in_words
+
     rows = f"{tested:,} row{'s' * (tested != 1)}"
     flagged = f"All {rows} flagged" if count == tested > 1 else f"{count:,} of {rows} flagged"
     if broken:
