@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn.svm import OneClassSVM
 
+from commands import run
 from reconform import ConformalDetector, Resampling, Split, Weights, load, report, save
-from reconform.cli import main
 from reconform.detectors import KNN
 from reconform.rule import Rule
 
@@ -166,27 +165,21 @@ def test_one_row_is_flagged_where_its_p_value_is_at_most_the_level(batch):
         assert found.mask[0] == (found.p_values[0] <= 0.2)
 
 
-def run(*arguments):
-    done = CliRunner().invoke(main, list(arguments))
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
 def test_the_command_line(batch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, rows in zip(("normal.csv", "new.csv"), batch, strict=True):
         pd.DataFrame(rows, columns=["a", "b"]).to_csv(name, index=False)
     files = ["detect", "normal.csv", "new.csv", "--detector", "knn"]
     options = ["--method", "full", "--validity", "proven"]
-    said = json.loads(run(*files, *options, "--json"))
+    said = json.loads(run(*files, *options, "--json").stdout)
     assert said["flagged_without_certificate"] >= said["flagged"] > 0
     assert all("nominal_q_value" in row and "q_value" not in row for row in said["anomalies"])
-    assert "nominal q-value" in run(*files, *options, "--report", "page.html")
+    assert "nominal q-value" in run(*files, *options, "--report", "page.html").stdout
     found = ConformalDetector("knn", random_state=0).fit(batch[0]).discover(batch[1])
     lines = str(found).removeprefix("Discoveries: ").splitlines()[:4]
-    assert run(*files, "--output", "a.csv").splitlines()[:4] == lines
+    assert run(*files, "--output", "a.csv").stdout.splitlines()[:4] == lines
     assert list(pd.read_csv("a.csv"))[-4:] == ["score", "p_value", "nominal_q_value", "anomaly"]
-    text = run(*files, "--details", "--output", "b.csv")
+    text = run(*files, "--details", "--output", "b.csv").stdout
     assert "FDR proven (conditional calibration) for the list certified from full" in text
     assert "Certified 8 of the 8 rows that Benjamini-Hochberg finds." in text
     assert "Nominal q-values are those of plain Benjamini-Hochberg" in text

@@ -316,8 +316,7 @@ def test_a_review_file_has_at_least_the_rows_that_are_shown(here):
     ("yes", "no"),
     [("1", "0"), ("TRUE", "False"), ("x", ""), (" Yes ", ""), ("1.0", "0.0"), ("no", "no")],
 )
-def test_marks_in_other_words(here, tables, yes, no):
-    run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv")
+def test_marks_in_other_words(here, filled, tables, yes, no):
     fill_in("r.csv", truth(tables[2], yes, no))
     facts = said("clean", "normal.csv", "--marks", "r.csv", "--keep", "kept.csv")
     if yes == "no":  # nobody is an anomaly
@@ -375,11 +374,21 @@ def test_columns_of_the_same_names_need_a_prefix(here, tables):
 # --- what is refused -----------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def reviewed(tables, tmp_path_factory):
+    """What a person made of the review file."""
+    folder = tmp_path_factory.mktemp("reviewed")
+    save(tables[0], folder / "normal.csv")
+    review = folder / "r.csv"
+    run("clean", folder / "normal.csv", "--id", "machine", *BY_KNN, "--output", review)
+    fill_in(review, truth(tables[2]))
+    return review.read_bytes()
+
+
 @pytest.fixture
-def filled(here, tables):
+def filled(here, reviewed):
     """A review file that was filled in."""
-    run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv")
-    fill_in("r.csv", truth(tables[2]))
+    (here / "r.csv").write_bytes(reviewed)
     return here / "r.csv"
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from commands import run
 from reconform import ConformalDetector, Full, load, methods, save
-from reconform.cli import main
 from reconform.detectors import KNN
 from reconform.ensemble.grouped import worlds_within
 from reconform.errors import ReconformError, ReferenceWarning
@@ -339,8 +338,7 @@ def test_a_file_without_a_label_is_refused_by_the_number_of_the_row(tmp_path, mo
         Path(name).write_text("\n".join(lines))
     for files in (("gap.csv", "whole.csv"), ("whole.csv", "gap.csv")):
         asked = ["detect", *files, "--group", "kind", "--detector", "knn", "--method", "split"]
-        said = CliRunner().invoke(main, asked)
-        assert said.exit_code == 1
+        said = run(*asked, code=1)
         sentence = "gap.csv: the group of row 31 in column 'kind' is missing"
         assert sentence in " ".join(said.stderr.split())
 

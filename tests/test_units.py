@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
+from commands import run
 from reconform import ConformalDetector, load, save
-from reconform.cli import main
 from reconform.detectors.prepare import Feature
 from reconform.errors import ReconformError
 from reconform.units import UnitFeatures, codes_of_units, unit_rows
@@ -22,14 +20,14 @@ from reconform.units import UnitFeatures, codes_of_units, unit_rows
 def runs(rng, count, first=0, bad=()):
     """Runs of 1 to 30 rows that depend on each other; bad ones have one row that is far off."""
     parts = []
-    for run in range(first, first + count):
+    for one in range(first, first + count):
         size = int(rng.integers(1, 31))
         a = rng.normal() + 0.1 * np.cumsum(rng.normal(size=size))
         part = pd.DataFrame({"a": a, "b": rng.normal(size=size)})
         part["state"] = rng.choice(["on", "off"], size)
-        if run in bad:
+        if one in bad:
             part.loc[size - 1, "b"] += 15
-        parts.append(part.assign(run=f"r{run}", kind=f"k{run % 2}"))
+        parts.append(part.assign(run=f"r{one}", kind=f"k{one % 2}"))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -188,12 +186,6 @@ def test_units_of_one_row_and_constant_columns():
     assert (few.features(X[:2], np.array([0, 1]), 2)[:, 2] == 0).all()  # one row has no spread
 
 
-def run(line, code=None):
-    result = CliRunner().invoke(main, shlex.split(line))
-    assert code is None or result.exit_code == code, result.output
-    return result
-
-
 def test_files(tables, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reference, new = tables
@@ -205,7 +197,7 @@ def test_files(tables, tmp_path, monkeypatch):
         table.assign(when=day.strftime("%Y-%m-%d 06:00:00")).to_csv(f"{name}.csv", index=False)
     how = "--detector knn --method split --json"
     drop = "--drop kind,when"
-    facts = json.loads(run(f"detect ref.csv new.csv --unit run {drop} {how}", 0).stdout)
+    facts = json.loads(run(f"detect ref.csv new.csv --unit run {drop} {how}").stdout)
     found = (
         knn()
         .fit(reference.drop(columns="kind"), units="run")
@@ -215,17 +207,17 @@ def test_files(tables, tmp_path, monkeypatch):
     top = facts["anomalies"][0]
     assert new["run"][top["rows"][0]["row"] - 1] == top["id"]["run"]
     daily = f"detect ref.csv new.csv --unit when:day --drop kind,run {how}"
-    assert json.loads(run(daily, 0).stdout)["flagged"] == found.count
+    assert json.loads(run(daily).stdout)["flagged"] == found.count
     grouped = f"detect ref.csv new.csv --unit run --group kind --drop when {how}"
-    assert [one["rows"] for one in json.loads(run(grouped, 0).stdout)["groups"]] == [40, 40]
-    run(f"fit ref.csv --unit run {drop} --detector knn --method split --model u.rcad", 0)
-    assert json.loads(run("check u.rcad new.csv", 3).stdout)["flagged"] == found.count
-    shown = run("score u.rcad new.csv --report u.html --explain r1012 --output out.csv", 0).stdout
+    assert [one["rows"] for one in json.loads(run(grouped).stdout)["groups"]] == [40, 40]
+    run(f"fit ref.csv --unit run {drop} --detector knn --method split --model u.rcad")
+    assert json.loads(run("check u.rcad new.csv", code=3).stdout)["flagged"] == found.count
+    shown = run("score u.rcad new.csv --report u.html --explain r1012 --output out.csv").stdout
     assert "r1012" in shown
     assert pd.read_csv("out.csv")["anomaly"].sum() == found.count
-    assert "Within r10" in run("score u.rcad new.csv", 0).stdout
-    assert "300 units are in the reference" in run("score u.rcad ref.csv", 1).stderr
-    assert "that is not there" in run("score u.rcad new.csv --unit nope", 1).stderr
+    assert "Within r10" in run("score u.rcad new.csv").stdout
+    assert "300 units are in the reference" in run("score u.rcad ref.csv", code=1).stderr
+    assert "that is not there" in run("score u.rcad new.csv --unit nope", code=1).stderr
     new.assign(label=new["b"] > 10).to_csv("labelled.csv", index=False)
     by_label = "detect labelled.csv ref.csv --unit run --label label --drop kind"
     assert json.loads(run(f"{by_label} {how}").stdout)["n_reference"] == 70

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from sklearn.neighbors import LocalOutlierFactor
 
+from commands import run
 from reconform import ConformalDetector, ReconformError, Rule, Weights
 from reconform.cli import main
 from reconform.ensemble import AugmentedScores
@@ -330,21 +331,16 @@ def test_the_command(tmp_path):
         np.savetxt(tmp_path / name, X, delimiter=",", header="load,heat", comments="")
     both = [str(tmp_path / "normal.csv"), str(tmp_path / "new.csv")]
     common = ["--detector", "knn", "--method", "full", "--json"]
-    said = CliRunner().invoke(main, ["detect", *both, *common, "--shift", "load"])
-    assert said.exit_code == 0, said.stderr
-    facts = json.loads(said.stdout)
+    facts = json.loads(run("detect", *both, *common, "--shift", "load").stdout)
     weights = Weights.estimate(D[:, :1], T[:, :1])
     found = ConformalDetector("knn", "full", random_state=0).fit(D).discover(T, weights=weights)
     assert facts["flagged"] == found.count > 0
     assert "the weights are estimated" in facts["guarantee"]
     out = tmp_path / "out.csv"
-    said = CliRunner().invoke(
-        main, ["detect", *both, *common, "--shift", "load", "--output", str(out)]
-    )
+    run("detect", *both, *common, "--shift", "load", "--output", out)
     table = np.genfromtxt(out, delimiter=",", names=True, dtype=None, encoding=None)
     assert np.allclose(table["p_value"], found.p_values)
-    wrong = CliRunner().invoke(main, ["detect", *both, "--shift", "laod"])
-    assert wrong.exit_code != 0
+    wrong = run("detect", *both, "--shift", "laod", code=1)
     assert "Did you mean 'load'?" in " ".join(wrong.stderr.split())
 
 

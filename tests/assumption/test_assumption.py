@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy.stats import betabinom, binom, hypergeom
 
+from commands import run
 from reconform import ConformalDetector, load, report, save
 from reconform.assumption import (
     Finding,
@@ -32,7 +32,6 @@ from reconform.assumption.shift import (
     too_few,
     too_few_in_sample,
 )
-from reconform.cli import main
 from reconform.rule import Rule
 from reconform.statistics.chances import at_least_before, at_most_marked, unlikely_counts
 
@@ -379,10 +378,6 @@ def files(normal_and_new, tmp_path):
     return paths
 
 
-def run(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
 KNN = ("--detector", "knn", "--method", "full")
 
 
@@ -391,7 +386,6 @@ def test_the_command_line_says_it_first(files, aim):
     normal, new, moved = files
     promise = f"On average at most {1 if aim else '10%'} of them "
     good, bad = (run("detect", normal, path, *KNN, *aim) for path in (new, moved))
-    assert good.exit_code == bad.exit_code == 0  # exit codes are a matter of check
     assert good.stdout.splitlines()[2].startswith("Nothing seen speaks against the assumption")
     assert promise in good.stdout
     assert bad.stdout.startswith("The assumption looks broken")

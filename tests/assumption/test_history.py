@@ -7,10 +7,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
+from commands import run
 from reconform.assumption.history import change_since, earlier_run, seen_in
-from reconform.cli import main
 
 DRIFT = ["shift"]
 
@@ -100,17 +99,13 @@ def test_the_command_ends_with_4_only_if_something_changed(tmp_path, monkeypatch
         X = rng.normal(size=(300, 3))
         X[:, 0] += moved
         pd.DataFrame(X, columns=["a", "b", "c"]).to_csv("new.csv", index=False)
-        result = CliRunner().invoke(
-            main, ["check", "m.rcad", "new.csv", "--before", "log.jsonl", "--fail-on", "broken"]
-        )
-        assert result.exit_code == code, result.output
+        result = run("check m.rcad new.csv --before log.jsonl --fail-on broken", code=code)
         with open("log.jsonl", "a", encoding="utf-8") as log:
             log.write(result.stdout)
         return json.loads(result.stdout)
 
     pd.DataFrame(rng.normal(size=(500, 3)), columns=["a", "b", "c"]).to_csv("n.csv", index=False)
-    fit = ["fit", "n.csv", "--detector", "knn", "--method", "split", "--model", "m.rcad"]
-    assert CliRunner().invoke(main, fit).exit_code == 0
+    run("fit n.csv --detector knn --method split --model m.rcad")
     check(0.0, 0)
     assert check(1.0, 4)["since"]["runs"] == 1  # the first day that is broken
     for moved in (1.02, 1.04, 1.06):
@@ -121,6 +116,5 @@ def test_the_command_ends_with_4_only_if_something_changed(tmp_path, monkeypatch
     check(2.52, 0)
     with open("log.jsonl", "w", encoding="utf-8") as log:
         log.write("something else\n")
-    result = CliRunner().invoke(main, ["check", "m.rcad", "new.csv", "--before", "log.jsonl"])
-    assert result.exit_code == 1
+    result = run("check m.rcad new.csv --before log.jsonl", code=1)
     assert "no lines of reconform check" in result.stderr

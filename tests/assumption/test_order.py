@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import shlex
 
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
+from commands import run
 from reconform import ConformalDetector, load, save
 from reconform.assumption.order import (
     QUESTION,
@@ -23,7 +22,6 @@ from reconform.assumption.order import (
     season_of,
     seconds_of,
 )
-from reconform.cli import main
 from reconform.errors import ReconformError
 from reconform.stream import FalseAlarmBudget
 
@@ -219,12 +217,6 @@ def test_sorted_rows_are_doubtful_and_never_broken():
         assert levels == ["doubtful"]
 
 
-def run(line, code=None):
-    result = CliRunner().invoke(main, shlex.split(line))
-    assert code is None or result.exit_code == code, result.output
-    return result
-
-
 def findings_of(line):
     facts = json.loads(run(line).stdout)
     return {one["check"]: one for one in facts["assumption"]["findings"]}
@@ -254,11 +246,11 @@ def test_files_with_and_without_a_time(tmp_path, monkeypatch):
     numbered[600:].to_csv("new2.csv", index=False)
     for how, level in (("--time when", "broken"), ("--id when", "doubtful")):  # a number is no time
         assert findings_of(f"detect ref2.csv new2.csv {how} {knn}")["order"]["level"] == level
-    assert "'when'" in run(f"detect ref.csv bad.csv --time when {knn}", 1).stderr
-    assert "'then'" in run(f"detect ref.csv new.csv --time then --drop when {knn}", 1).stderr
-    run("fit ref.csv --time when --detector knn --method split --model plant.rcad", 0)
+    assert "'when'" in run(f"detect ref.csv bad.csv --time when {knn}", code=1).stderr
+    assert "'then'" in run(f"detect ref.csv new.csv --time then --drop when {knn}", code=1).stderr
+    run("fit ref.csv --time when --detector knn --method split --model plant.rcad")
     assert findings_of("score plant.rcad new.csv --json")["order"]["level"] == "broken"
-    assert "--time when" in run("inspect plant.rcad", 0).stdout
+    assert "--time when" in run("inspect plant.rcad").stdout
 
 
 def test_nothing_is_said_of_a_model_that_was_never_tested():

@@ -6,18 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn.svm import OneClassSVM
 
+from commands import run
 from reconform import ConformalDetector
-from reconform.cli import main
 from reconform.detectors.registry import detectors_with, make_detector, parse_setting
 
 pd = pytest.importorskip("pandas", reason="needs pandas")
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -114,7 +109,6 @@ def test_detect_with_a_detector_of_scikit_learn(files):
     normal, new = files
     done = run("detect", normal, new, "--detector", "sklearn:OneClassSVM", "--set", "gamma=0.1",
                "--set", "nu=0.1", "--method", "split", "--json")  # fmt: skip
-    assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
     frames = [pd.read_csv(path) for path in files]
     detector = OneClassSVM(gamma=0.1, nu=0.1)
@@ -134,7 +128,6 @@ def test_detect_with_a_detector_of_scikit_learn(files):
 )
 def test_bad_options_leave_no_file(options, told, files, tmp_path):
     normal, new = files
-    done = run("detect", normal, new, "--output", tmp_path / "out.csv", *options)
-    assert done.exit_code == 2
+    done = run("detect", normal, new, "--output", tmp_path / "out.csv", *options, code=2)
     assert told in done.stderr.replace("\n", " ")
     assert not (tmp_path / "out.csv").exists()

@@ -11,15 +11,14 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 from sklearn.compose import make_column_transformer
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import reconform
+from commands import run
 from reconform import ConformalDetector, Explanation, Prepare, ReconformError
-from reconform.cli import main
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.base import by_replacing
 from reconform.display import prose
@@ -465,15 +464,14 @@ def test_the_command_line_explains_rows_by_number_and_by_identifier(tmp_path, mo
     new.to_csv("new.csv", index=False)
     new.assign(id=[f"r{i}" for i in range(30)]).to_csv("named.csv", index=False)
     fast = ["--detector", "knn", "--method", "split"]
-    run = CliRunner().invoke
-    done = run(main, ["detect", "normal.csv", "new.csv", *fast, "--explain", "6", "--json"])
+    done = run("detect", "normal.csv", "new.csv", *fast, "--explain", "6", "--json")
     (told,) = json.loads(done.stdout)["explanations"]
     assert (told["row"], told["features"][0]["name"]) == ("6", "c")
-    done = run(main, ["detect", "normal.csv", "named.csv", *fast, "--id", "id", "--explain", "r5"])
+    done = run("detect", "normal.csv", "named.csv", *fast, "--id", "id", "--explain", "r5")
     assert "Row r5: not flagged" in done.stdout
     assert "Nearest normal rows" in done.stdout
-    run(main, ["fit", "normal.csv", *fast, "--model", "m.rcad"])
-    again = run(main, ["score", "m.rcad", "new.csv", "--explain", "6", "--json"])
+    run("fit", "normal.csv", *fast, "--model", "m.rcad")
+    again = run("score", "m.rcad", "new.csv", "--explain", "6", "--json")
     (saved,) = json.loads(again.stdout)["explanations"]
     assert saved["features"] == told["features"]
     for wrong, code, sentence in (
@@ -482,7 +480,7 @@ def test_the_command_line_explains_rows_by_number_and_by_identifier(tmp_path, mo
         ("31", 1, "new.csv: there is no row 31; it has 30 rows."),
     ):
         files = ["--output", "out.csv", "--report", "out.html"]
-        failed = run(main, ["detect", "normal.csv", "new.csv", *fast, "--explain", wrong, *files])
-        assert failed.exit_code == code
+        asked = ["detect", "normal.csv", "new.csv", *fast, "--explain", wrong, *files]
+        failed = run(*asked, code=code)
         assert sentence in failed.stderr
         assert not list(tmp_path.glob("out.*"))

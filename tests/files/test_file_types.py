@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -14,7 +15,8 @@ from click.testing import CliRunner
 from arrow_types import ROWS, ZOO
 from reconform.cli import main
 from reconform.detectors.prepare import Feature
-from reconform.files import open_batches, open_output
+from reconform.errors import ReconformError
+from reconform.files import open_batches, open_output, read_reference
 from reconform.files.cells import plain_schema, plain_table, to_python, words
 
 
@@ -105,24 +107,29 @@ def test_unused_columns_of_any_type_do_not_matter(tmp_path, output):
     assert done.output.splitlines()[:2] == alone
 
 
-@pytest.mark.parametrize("name", ZOO)
-def test_any_type_may_identify_rows(tmp_path, name):
-    normal, new = zoo_files(tmp_path, ".arrow", {"what": ZOO[name]})
-    done = run("detect", normal, new, "--id", "what", "--fdr", "0.3", "--json")
+def test_any_type_may_identify_rows(tmp_path):
+    normal, new = zoo_files(tmp_path, ".arrow")
+    ids = [word for name in ZOO for word in ("--id", f'"{name}"')]
+    files = ["detect", normal, new, *ids, "--fdr", "0.3", "--report", tmp_path / "r.html"]
+    done = run(*files, "--json")
     assert done.exit_code == 0, done.output
     flagged = json.loads(done.output)["anomalies"]
-    assert {tuple(record["id"]) for record in flagged} == {("what",)}
-    done = run("detect", normal, new, "--id", "what", "--report", tmp_path / "r.html")
-    assert done.exit_code == 0, done.output
+    assert {tuple(record["id"]) for record in flagged} == {tuple(ZOO)}
 
 
-@pytest.mark.parametrize("name", ZOO)
-@pytest.mark.parametrize("options", [[], ["--prepare"], ["--prepare", "--category", "what"]])
-def test_any_type_as_a_feature_is_read_or_refused_in_a_sentence(tmp_path, name, options):
-    normal, new = zoo_files(tmp_path, ".arrow", {"what": ZOO[name]})
-    done = run("detect", normal, new, *options)
-    assert done.exit_code in (0, 1), done.output
-    assert "Traceback" not in done.output
+@pytest.mark.parametrize(
+    "options", [{}, {"prepare": True}, {"prepare": True, "categories": ["what"]}], ids=str
+)
+def test_any_type_as_a_feature_is_read_or_refused_in_a_sentence(tmp_path, options):
+    read = 0
+    for column in ZOO.values():
+        normal, new = zoo_files(tmp_path, ".arrow", {"what": column})
+        with contextlib.suppress(ReconformError):  # and nothing else
+            table = read_reference(normal, **options)
+            read += 1
+            with open_batches(new, table.features, allow_missing=True) as batches:
+                list(batches)
+    assert read >= 5
 
 
 def test_text_that_polars_wrote(tmp_path):

@@ -7,6 +7,7 @@ import datetime
 import decimal
 import gzip
 import io
+import lzma
 import os
 import re
 import signal
@@ -133,6 +134,8 @@ def test_columns_drop_and_id(tmp_path):
 
 
 def test_numbers_in_all_their_spellings(tmp_path):
+    mixed = text_file(tmp_path, "\ufeffa,b\r\n1,2\n3,4\r5,6\r\n")
+    assert read_new(mixed).tolist() == [[1, 2], [3, 4], [5, 6]]
     path = text_file(tmp_path, '\ufeffa,b\r\n 1 ,true\r\n+2.,FALSE\r\n\r\n.5,1e3\r\n"-1E-2",0\r\n')
     assert read_new(path).tolist() == [[1, 1], [2, 0], [0.5, 1000], [-0.01, 0]]
 
@@ -254,6 +257,8 @@ BAD_REFERENCES = {
     "parquet as csv": (b"PAR1....", {}, "`format='parquet'`", None),
     "excel as csv": (b"PK\x03\x04...", {}, "Excel", None),
     "gzip as csv": (gzip.compress(b"a,b\n1,2\n"), {}, "ends? in .gz", None),
+    "gzip in gzip as csv": (gzip.compress(gzip.compress(b"a,b\n1,2\n")), {}, "ends? in .gz", None),
+    "xz as csv": (lzma.compress(b"a,b\n1,2\n"), {}, "not UTF-8", None),
     "too many fields": ("a,b\n1,2\n\n3,4,5\n", {}, "3 fields, and the header has 2", 4),
     "too few fields": ("a,b\n1,2\n3\n4,5\n", {}, "1 field, and the header has 2", 3),
     "ragged after a quoted break": ('a,b\n"1\n",2\n3\n', {}, "1 field,", 4),

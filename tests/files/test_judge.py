@@ -99,8 +99,10 @@ def test_two_passes_give_what_one_batch_gives(tmp_path, cad, data, new_table, ba
     assert same.provenance.calibration_fingerprint == found.provenance.calibration_fingerprint
 
 
-@pytest.mark.parametrize("source", [".csv", ".tsv", ".csv.gz", ".parquet", ".arrow"])
-@pytest.mark.parametrize("target", [".csv", ".tsv", ".parquet", ".arrow"])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(".csv", ".parquet"), (".tsv", ".arrow"), (".csv.gz", ".csv"), (".arrow", ".tsv")],
+)
 def test_formats_in_and_out(tmp_path, cad, data, new_table, source, target):
     found = discover(cad, data)
     path = save(new_table, tmp_path / f"new{source}")
