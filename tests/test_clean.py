@@ -269,21 +269,6 @@ def test_lists_of_a_cleaned_reference_say_what_is_still_proven(tmp_path):
         cad.fit(X, left_out=-1)
 
 
-@pytest.mark.parametrize("k", [0, 1, 4])
-def test_the_bound_for_a_score_that_is_fixed_beforehand(k):
-    """The worst marks, on the k normal rows with the smallest scores: x has any rank of n + k + 1.
-
-    The bound is met exactly, and the level alone is exceeded.
-    """
-    n = 30
-    # r: how many of all reference rows score at most as much as x
-    p = [(1 + max(r - k, 0)) / (n + 1) for r in range(n + k + 1)]
-    for alpha in sorted(set(p)):
-        share = sum(one <= alpha for one in p) / (n + k + 1)
-        assert share == (round(alpha * (n + 1)) + k) / (n + k + 1)
-        assert share == alpha if k == 0 or alpha == 1 else share > alpha
-
-
 def test_what_it_says(here):
     text = run("clean", "normal.csv", "--id", "machine", *BY_KNN).stdout
     assert text.startswith("The 20 most unusual of 400 reference rows (knn, jackknife+)\n")

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV, GroupKFold, RepeatedKFold, ShuffleSplit
+from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -46,17 +46,6 @@ def test_every_method_ranks_anomalies_first(method, blobs):
     found = cad.discover(new, fdr=0.3)
     assert found.mask[30:].all() or method == "split"
     assert np.array_equal(found.p_values, cad.p_values(new))
-
-
-@pytest.mark.parametrize(
-    "splitter",
-    [RepeatedKFold(n_splits=4, n_repeats=2), ShuffleSplit(5, test_size=0.2)],
-    ids=lambda s: type(s).__name__,
-)
-def test_resampling_with_splitters(splitter, blobs):
-    cad = cad_of(Resampling(splitter)).fit(blobs[0])
-    assert (cad.ranks(blobs[1])[30:] == 1).all()
-    assert cad.n_calibration_ == len(np.unique(np.concatenate(list(cad.plan_.held_out))))
 
 
 def test_groups_reach_the_splitter(blobs):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import pickle
 import warnings
 
 import narwhals as nw
@@ -169,15 +168,6 @@ def test_lists_of_frames(ties):
         again = ConformalDetector(pipeline(), "full", ties=ties, random_state=0)
         again.fit(KINDS[kind](REFERENCE))
         assert np.array_equal(again.discover(KINDS[kind](NEW)).p_values, found.p_values)
-
-
-def test_jobs_take_frames():
-    alone = ConformalDetector(pipeline(), CrossValidation(3), random_state=0).fit(REFERENCE)
-    jobs = ConformalDetector(pipeline(), CrossValidation(3), random_state=0, n_jobs=2)
-    jobs.fit(REFERENCE)
-    assert np.array_equal(jobs.p_values(NEW), alone.p_values(NEW))
-    again = pickle.loads(pickle.dumps(alone))
-    assert np.array_equal(again.p_values(NEW), alone.p_values(NEW))
 
 
 def test_a_fitted_pipeline_is_calibrated_on_frames():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import runpy
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -71,15 +70,6 @@ def test_unlikely_counts_are_those_of_scipy(chance):
     for share in (0.0, 1e-6, 0.011, 0.31, 0.5, 0.97):
         expected = np.maximum(binom.isf(chance, trials, share), 0)
         assert np.array_equal(unlikely_counts(chance, trials, share), expected)
-
-
-def test_table_by_enumeration():
-    n, m, r = 3, 2, 2
-    counts = []
-    for order in permutations(range(n + m)):
-        cut = sorted(order[:n])[r - 1]
-        counts.append(sum(value <= cut for value in order[n:]))
-    np.testing.assert_allclose(too_few(n, r, m), [np.mean(np.array(counts) <= k) for k in range(3)])
 
 
 def test_sample_is_never_below_the_mixture():

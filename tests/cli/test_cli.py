@@ -293,17 +293,6 @@ def test_reports(here):
     assert "or a higher --fdr." in (here / "strict.html").read_text()
 
 
-def test_json_names_options(here):
-    rows = pd.read_csv("new.csv")
-    rows["temperature"] += 30
-    rows.to_csv("moved.csv", index=False)
-    facts = run_json("detect", "normal.csv", "moved.csv", "--id", "machine", *QUICK)
-    assert facts["assumption"]["verdict"] == "broken"
-    said = " ".join(finding["advice"] for finding in facts["assumption"]["findings"])
-    assert "--drop" in said
-    assert "`" not in said
-
-
 def test_a_report_looks_at_so_many_cells(here, monkeypatch):
     common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, "--report"]
     for limit, warned in ((900, False), (899, True)):
@@ -502,15 +491,6 @@ def test_layouts_of_text(here):
     Path("tab.csv").write_text(text.replace(",", "\t"))
     tabs = run_json("detect", "tab.csv", "tab.csv", "--id", "machine", "--delimiter", "tab", *QUICK)
     assert tabs["reference"]["sha256"] == plain["reference"]["sha256"]
-
-
-def test_texts_that_mean_missing(here):
-    text = Path("normal.csv").read_text()
-    Path("gaps.csv").write_text(re.sub(r"(M00[12],)[\d.]+", r"\1-999x", text))
-    common = ["detect", "gaps.csv", "new.csv", "--id", "machine", "--detector", "knn"]
-    assert "'-999x' on line 3" in run(*common, "--prepare", code=1).stderr
-    facts = run_json(*common, "--method", "split", "--prepare", "--missing", "-999x")
-    assert facts["reference"]["missing"] == {"temperature": 2}
 
 
 # --- tones ---------------------------------------------------------------------------------------

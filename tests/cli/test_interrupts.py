@@ -161,21 +161,3 @@ def test_a_command_ends_also_where_nothing_looks(tmp_path):
         tmp_path, DEAF, *arguments, "--output", "out.csv", "--overwrite", after=at_work
     )
     assert said.endswith("Interrupted. No file is half written.\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["full", "split", "jackknife+", "cv+", "jab+"])
-@pytest.mark.parametrize("detector", ["knn", "lof", "iforest", "inne", "kde", "mahalanobis"])
-def test_large_commands_end_at_any_moment(tmp_path, detector, method):
-    table(tmp_path / "normal.parquet", 100_000, 50)
-    table(tmp_path / "new.parquet", 50_000, 50)
-    moment = 1 + 5 * np.random.default_rng(len(detector) + 10 * len(method)).random()
-    arguments = ["detect", "normal.parquet", "new.parquet", "--output", "out.csv"]
-
-    def a_moment(process):
-        time.sleep(moment)
-        if process.poll() is not None:
-            pytest.skip("it was quicker than the interrupt")
-
-    arguments += ["--detector", detector, "--method", method]
-    interrupted(tmp_path, "", *arguments, after=a_moment)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from commands import run, run_json
 from oracle_detectors import is_clustered, score
 from reconform import ConformalDetector, Split
 from reconform.detectors import KNN, Contrast
@@ -286,26 +284,6 @@ def test_what_judges_in_parts_refuses_it():
 
 
 # --- files and the command line ------------------------------------------------------------------
-
-
-def test_the_command_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    D, new = batch(np.random.default_rng(8))
-    for name, rows in (("normal", D), ("new", new), ("twice", np.repeat(new[9:39], 2, axis=0))):
-        pd.DataFrame(rows, columns=list("abc")).to_csv(f"{name}.csv", index=False)
-    options = ("--detector", "contrast", "--method", "full")
-    expected = fitted(D).discover(new)
-    facts = run_json("detect", "normal.csv", "new.csv", *options)
-    assert facts["warnings"] == [expected.warning.replace("`fdr`", "--fdr")]
-    twice = run_json("detect", "normal.csv", "twice.csv", *options)["assumption"]["findings"]
-    (said,) = [f["sentence"] for f in twice if f["check"] == "batch"]
-    assert "not compared with each other for any of the 60 rows" in said
-    assert said in run("detect", "normal.csv", "twice.csv", *options).stdout
-    facts = run_json("fit", "normal.csv", *options, "--model", "m.rcad")
-    assert "given the other new rows" in facts["guarantee"]
-    assert run_json("score", "m.rcad", "new.csv")["flagged"] == expected.count
-    refused = run("detect", "normal.csv", "new.csv", *options[:2], "--method", "cv+", code=1)
-    assert "--method full" in refused.stderr
 
 
 def test_prepared_rows_are_compared_with_each_other_too():

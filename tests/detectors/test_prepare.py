@@ -71,21 +71,6 @@ def test_no_held_out_row_leaks(mixed):
     assert np.abs(cad.calibration_.scores - leaky).max() > 1e-3
 
 
-def test_every_model_has_a_pipeline_of_its_own(mixed):
-    X, new = mixed
-    pipeline = prepared(LocalOutlierFactor(5, novelty=True), FEATURES)
-    cad = ConformalDetector(pipeline, "cv+", random_state=0).fit(X)
-    sets = [sorted_by_content(X[train])[0] for train in cad.plan_.train]
-    scores = [clone(pipeline).fit(rows).score_samples(new) for rows in sets]
-    assert np.array_equal(cad.ensemble_.scores(new), scores)
-    # The fold without row 7 does not know its label.
-    fold = next(k for k, held in enumerate(cad.plan_.held_out) if 7 in held)
-    steps = [model.model["prepare"].named_transformers_["categories"]
-             for model in cad.ensemble_.models]  # fmt: skip
-    assert 2.0 not in steps[fold].categories_[0]
-    assert sum(2.0 in step.categories_[0] for step in steps) == len(steps) - 1
-
-
 def test_unseen_and_missing_labels(mixed):
     X, _ = mixed
     columns = make_prepared(IsolationForest(), [], [1])[:-1].fit(X)

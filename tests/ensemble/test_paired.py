@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconform.methods import Bootstrap, CrossValidation, Jackknife, Plan, Resampling
+from reconform.methods import Bootstrap, CrossValidation, Jackknife, Plan
 from reconform.statistics import ranks as pvalues
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.ranks import Calibration, calibrate, ranks_paired
@@ -106,29 +106,6 @@ def test_ranks_equal_a_literal_loop(strictly, case):
         assert ranks.tolist() == literal_ranks(calibration, scores, aggregate, strictly)
 
 
-@pytest.mark.parametrize("aggregate", AGGREGATES)
-@pytest.mark.parametrize(
-    "method",
-    [
-        Bootstrap(draws=100),
-        Bootstrap(draws=7),  # some rows are in every draw, and no model held them out
-        CrossValidation(folds=4),
-        Jackknife(),
-        Resampling([[0, 1], [2, 3, 3], list(range(40)), [5]]),
-    ],
-)
-def test_plans_of_all_methods(method, aggregate):
-    rng = np.random.default_rng(0)
-    plan = method.plan(60, random_state=1)
-    centre = rng.normal(size=60)
-    held_out = [centre[H_k] + rng.normal(size=len(H_k)) for H_k in plan.held_out]
-    calibration = calibrate(plan, held_out, reduction(aggregate))
-    scores = rng.normal(size=20) + rng.normal(size=(plan.n_models, 20))
-    for strictly in (False, True):
-        ranks = ranks_paired(calibration, scores, aggregate, strictly=strictly)
-        assert ranks.tolist() == literal_ranks(calibration, scores, aggregate, strictly)
-
-
 # Not the spread: of a single score it is zero, and ties with every other.
 @pytest.mark.parametrize("aggregate", [a for a in AGGREGATES if a is not spread])
 @pytest.mark.parametrize("draws", [10, 300])
@@ -184,21 +161,6 @@ def reduction_by_axis(aggregate):
     return phi
 
 
-@pytest.mark.parametrize("aggregate", AGGREGATES)
-def test_nothing_to_compare(aggregate):
-    nobody = calibration_of([], [])
-    assert ranks_paired(nobody, np.ones((3, 2)), aggregate).tolist() == [1, 1]
-    one = calibration_of([1.0], [[0, 2]])
-    assert ranks_paired(one, np.ones((3, 0)), aggregate).shape == (0,)
-
-
-def test_phi_of_a_single_score_is_computed_too():
-    # The spread of one score is zero, whatever the score.
-    calibration = calibration_of([0.0, 0.0], [[0], [1]])
-    scores = np.array([[-5.0, 3.0], [2.0, -1.0]])
-    assert ranks_paired(calibration, scores, spread).tolist() == [3, 3]
-
-
 def test_halves_are_those_of_np_median():
     # (a + b) / 2 and the interpolation of np.quantile differ in the last bit here.
     a, b = 0.01, 0.06
@@ -208,26 +170,6 @@ def test_halves_are_those_of_np_median():
         for nudged, expected in [(np.nextafter(c, -1), 2), (c, 2), (np.nextafter(c, 1), 1)]:
             calibration = calibration_of([nudged], [[0, 1]])
             assert ranks_paired(calibration, np.array([[a], [b]]), aggregate) == expected
-
-
-@pytest.mark.parametrize(
-    ("pair", "c", "rank"),
-    [
-        ((-np.inf, 1.0), -np.inf, 2),  # the median is -inf
-        ((-np.inf, 1.0), -1e308, 1),
-        ((1.0, np.inf), np.inf, 2),  # the median is inf
-        ((-np.inf, np.inf), -np.inf, 1),  # the median is NaN, which nothing is at most
-        ((-np.inf, np.inf), 0.0, 1),
-        ((1.7e308, 1.7e308), np.inf, 2),  # their sum overflows, as in NumPy
-        ((-1.7e308, -1.7e308), -1.7e308, 1),
-        ((-np.inf, np.inf), np.nan, 1),
-    ],
-)
-def test_infinities_and_overflow_are_those_of_np_median(pair, c, rank):
-    with np.errstate(all="ignore"):
-        assert 1 + (c <= np.median(pair)) == rank
-    calibration = calibration_of([c, np.nan], [[0, 1], [0, 1]])
-    assert ranks_paired(calibration, np.array(pair)[:, None], "median") == rank
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)

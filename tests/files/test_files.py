@@ -488,41 +488,6 @@ def test_written_floats_are_read_back_exactly(tmp_path):
     assert np.array_equal(read_new(path), np.column_stack([values, -values]))
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_exception_leaves_nothing(tmp_path, suffix, table):
-    def interrupted():
-        with open_output(tmp_path / f"out{suffix}", table.schema) as write:
-            write(table)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_output_that_appears_meanwhile_is_left_alone(tmp_path, table):
-    out = tmp_path / "out.csv"
-
-    def late():
-        with open_output(out, table.schema) as write:
-            write(table)
-            out.write_text("someone else's")
-
-    with pytest.raises(FileExistsError, match=r"out\.csv: it exists already"):
-        late()
-    assert out.read_text() == "someone else's"
-    assert list(tmp_path.iterdir()) == [out]
-
-
-def test_file_systems_without_hard_links(tmp_path, table, monkeypatch):
-    def no_links(*arguments):
-        raise OSError("not supported")
-
-    monkeypatch.setattr(os, "link", no_links)
-    save(table, tmp_path / "out.csv")
-    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
-
-
 def test_columns_that_clash_with_results(tmp_path, table):
     clash = table.append_column("score", table["a"])
     error = refusal(check_output, tmp_path / "out.csv", clash.schema)

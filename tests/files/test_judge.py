@@ -302,14 +302,6 @@ def test_a_bad_output_is_refused_before_any_work(tmp_path, cad, new_table):
     assert read(tmp_path / "out.csv").column_names[-4:] == [f"rc_{name}" for name in RESULTS]
 
 
-def test_a_file_is_never_replaced_by_its_results(tmp_path, cad, new_table):
-    path = save(new_table, tmp_path / "new.parquet")
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match="are the same file"):
-        judge_file(cad, path, path, write=WriteOptions(overwrite=True))
-    assert path.read_bytes() == before
-
-
 def test_bad_arguments(tmp_path, cad, data, new_table):
     path = save(new_table, tmp_path / "new.csv")
     with pytest.raises(ValueError, match="fdr"):

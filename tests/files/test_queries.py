@@ -577,11 +577,3 @@ def test_a_place_that_is_no_utf_8_is_opened(tmp_path):
     assert read_reference(f"{place}#t").X.tolist() == [[1, 2], [3, 4]]
     with pytest.raises(InputError, match="not UTF-8 text"):
         read_reference(f"{place}#select '\udcff' as a")
-
-
-def test_rows_of_a_query_on_standard_output_are_csv(here):
-    done = run("detect", "plant.duckdb#normal", "plant.duckdb#new", *QUICK, "--output", "-",
-               "--only-anomalies")  # fmt: skip
-    header, *rows = done.stdout.splitlines()
-    assert header == "id,a,b,score,p_value,q_value,anomaly"
-    assert len(rows) == 6

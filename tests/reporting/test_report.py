@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from dataclasses import replace
-from fractions import Fraction
 from html import unescape
 
 import numpy as np
@@ -23,7 +22,7 @@ from reconform.explain.features import robust_scale, robust_scales
 from reconform.reporting import report
 from reconform.reporting.page import carry, render
 from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
-from reconform.rule import Rule, shortest_list
+from reconform.rule import Rule
 from reconform.statistics.certificates import Claim
 from reconform.statistics.exact import harmonic_number
 from reconform.statistics.fdr import RankCounts, adjust
@@ -136,12 +135,6 @@ def test_normal_rows_fill_the_bins_in_equal_parts(n):
     histogram = summarise(found).p_histogram
     assert histogram.counts.tolist() == np.rint(np.diff(histogram.edges) * (n + 1)).tolist()
     assert 1 <= len(histogram.counts) <= 20
-
-
-@pytest.mark.parametrize(("m", "n", "level"), [(5000, 100, 0.1), (229, 178, 0.1), (10, 99, 0.1)])
-def test_the_shortest_list_is_the_first_that_bh_accepts(m, n, level):
-    accepted = [k for k in range(1, 10 * m) if Fraction(k, m) * Fraction(str(level)) * (n + 1) >= 1]
-    assert shortest_list(m, Fraction(1, n + 1), level) == accepted[0]
 
 
 def test_scores_far_out_and_infinite_ones_are_counted():
