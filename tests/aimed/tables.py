@@ -256,6 +256,9 @@ AIMED: dict[str, tuple[str, Aimed]] = {
     "long_notes_of_flagged_rows": ("", gz(
         (b"a,b,note\n", 1), (b"90,90," + MEGABYTE[: 1 << 19] + b"\n", 500),
         options=("--only-anomalies", *CSV))),
+    "long_notes_of_the_reference": ("", aim(
+        zipped((b"a,b,note\n", 1), (b"1,2," + MEGABYTE + b"\n", 700)), "old.csv.gz",
+        "--drop", "note", reference=True)),
     "long_labels": ("no categories", long_labels),
     "an_open_quote": ("a quote that opens", text(
         lambda: b'a,b\n1,2\n3,"' + 100 * (b"4,5\n" * (1 << 18)))),
@@ -267,10 +270,13 @@ AIMED: dict[str, tuple[str, Aimed]] = {
     # What is no file.
     "a_loop_of_links": ("link", linked("new.csv")),
     "a_device_without_end": ("device", linked("/dev/zero")),
+    "a_device_without_end_as_parquet": ("device", linked("/dev/zero", "new.parquet")),
     "a_pipe": ("longer than", aim(pipe, "new.csv")),
     # Parquet and Arrow.
     "a_dictionary_of_long_cells": ("", parquet(
         lambda: beside(700, note=long_cells()), compression="zstd")),
+    "a_dictionary_of_long_cells_in_arrow": ("", arrow(
+        lambda: beside(700, note=long_cells()), "--output", "out.arrow", compression="zstd")),
     "a_run_of_long_cells_in_arrow": ("", arrow(
         lambda: beside(700, note=runs(700, "x" * 10**6)), "--output", "out.arrow")),
     "a_reference_of_equal_rows": ("rows", aim(equal_rows, "old.parquet", reference=True)),

@@ -1,10 +1,8 @@
 """Scales: order statistics with one row more or less are those of the sorted rows themselves."""
 
 import numpy as np
-import pytest
 
 from reconform.detectors import scaling
-from reconform.errors import ReconformError
 
 
 def samples():
@@ -58,13 +56,6 @@ def test_most_new_rows_change_no_scale():
         len(at) for _, at in scaling.groups(scaling.scale_exponents(scaling.spreads_with(X, new)))
     ]
     assert max(sizes) >= 290
-
-
-def test_only_known_scales_are_taken():
-    assert [scaling.check_scale(scale) for scale in scaling.SCALES] == [False, True]
-    for wrong in ("standard", None, 1, ["none"]):
-        with pytest.raises(ReconformError, match="scale must be one of 'none', 'robust'; got"):
-            scaling.check_scale(wrong)
 
 
 def test_rescaling_is_ldexp_bit_for_bit_down_to_subnormal_numbers():

@@ -129,7 +129,7 @@ def test_any_type_as_a_feature_is_read_or_refused_in_a_sentence(tmp_path, option
             read += 1
             with open_batches(new, table.features, allow_missing=True) as batches:
                 list(batches)
-    assert read >= 5
+    assert read >= 4  # numbers of odd types
 
 
 def test_text_that_polars_wrote(tmp_path):

@@ -103,21 +103,6 @@ def test_the_simple_jumper_is_algorithm_1():
     assert SimpleJumper().advance(p) == pytest.approx(expected, rel=1e-10)
 
 
-def test_batches_do_not_matter():
-    rng = np.random.default_rng(3)
-    cad, X = calibrated(rng.normal(size=100)), rng.normal(-1, size=(400, 1))
-    whole = ExchangeabilityMonitor(cad, random_state=0)
-    report = whole.update(X)
-    pieces = ExchangeabilityMonitor(cad, random_state=0)
-    parts = [pieces.update(part) for part in np.split(X, [1, 2, 50, 333])]
-    joined = np.concatenate([part.log10_evidence for part in parts])
-    assert np.array_equal(joined, report.log10_evidence)
-    assert pieces.alarm_row == whole.alarm_row == report.alarm_row is not None
-    assert pieces.log10_evidence == whole.log10_evidence == joined[-1]
-    other = ExchangeabilityMonitor(cad, random_state=1)
-    assert not np.array_equal(other.update(X).p_values, report.p_values)
-
-
 # --- alarms --------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -154,18 +155,34 @@ def test_methods_without_one_fixed_model_are_not_monitored(method):
 # --- decisions -----------------------------------------------------------------------------------
 
 
-def test_batches_do_not_matter(cad):
-    parts = batches_of(4)
-    whole = budget(cad).update(np.concatenate(parts))
-    pieces = budget(cad)
-    decided = [pieces.update(part) for part in parts]
-    for name in ("mask", "p_values"):
-        joined = np.concatenate([getattr(piece, name) for piece in decided])
-        assert np.array_equal(joined, getattr(whole, name))
-    assert [piece.row for piece in decided] == [0, 1, 8, 38, 39, 51]
-    assert pieces.rows == 71
-    assert pieces.discoveries == whole.count > 5
-    assert np.array_equal(whole.mask, whole.p_values <= whole.level)
+@pytest.mark.filterwarnings("ignore:in a window")
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_do_not_matter(cad, kind):
+    def judged(stream, parts):
+        found = [stream.update(part) for part in parts]
+        if kind != "windows":
+            return found
+        assert stream.waiting == stream.rows % 4
+        windows = [*itertools.chain(*found), *stream.flush()]
+        assert stream.flush() == []
+        assert [len(window) for window in windows] == [4] * 17 + [3]
+        return windows
+
+    parts, streams = batches_of(4), [KINDS[kind](cad, **SMALL[kind]) for _ in range(2)]
+    whole, pieces = judged(streams[0], [np.concatenate(parts)]), judged(streams[1], parts)
+    for name in ("mask", "p_values", "log10_evidence"):
+        if hasattr(whole[0], name):
+            ours, theirs = (
+                np.concatenate([getattr(one, name) for one in found]) for found in (whole, pieces)
+            )
+            assert np.array_equal(ours, theirs)
+    for name in ("rows", "discoveries", "alarm_row", "changes"):
+        assert getattr(streams[0], name, None) == getattr(streams[1], name, None)
+    assert streams[1].rows == 71
+    if kind == "budget":
+        assert [piece.row for piece in pieces] == [0, 1, 8, 38, 39, 51]
+        assert np.array_equal(whole[0].mask, whole[0].p_values <= whole[0].level)
+        assert streams[0].discoveries == whole[0].count > 5
 
 
 @pytest.mark.parametrize(("method", "said"), [("auto", "full"), ("split", "split")])

@@ -24,29 +24,7 @@ def stream_of(seed, rows=500, share=0.1):
     return np.where(rng.random((rows, 1)) < share, -1.0, rng.uniform(size=(rows, 1)))
 
 
-def joined(windows):
-    return np.concatenate([window.mask for window in windows])
-
-
 # --- windows -------------------------------------------------------------------------------------
-
-
-def test_windows_do_not_depend_on_batches(cad):
-    X = stream_of(1)
-    whole = MicroBatches(cad, 60)
-    windows = [*whole.update(X), *whole.flush()]
-    assert [len(window) for window in windows] == [60] * 8 + [20]
-    assert [window.row for window in windows] == list(range(0, 500, 60))
-    pieces, found = MicroBatches(cad, 60), []
-    for part in np.split(X, [1, 2, 130, 131, 400]):
-        found += pieces.update(part)
-        assert pieces.waiting == pieces.rows % 60
-    found += pieces.flush()
-    assert np.array_equal(joined(found), joined(windows))
-    assert whole.discoveries == pieces.discoveries == joined(windows).sum() > 30
-    assert pieces.flush() == []
-    for window in windows:
-        assert np.array_equal(window.mask, window.p_values <= window.level)
 
 
 @pytest.mark.parametrize(

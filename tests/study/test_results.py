@@ -177,12 +177,6 @@ def test_differences_in_combined_standard_errors():
     assert len(comparison.missing) == 286
 
 
-def test_standard_errors_have_a_floor():
-    reference = Reference("theirs", {("knn", "wbc", "cv", "power"): Estimate(1.0, 0.0, 25)}, {})
-    [compared] = compare_cells([cell("cv", (0, 0), (0.9985, 0.0))], reference).cells
-    assert np.isclose(compared.z, -1.5)
-
-
 def test_summary_of_a_comparison():
     # Standard errors of 0.01 on their side, none on ours: means at 0, 1, ..., 9 of them.
     theirs = {("knn", f"d{k}", "cv", "fdr"): Estimate(0.5, 0.05, 25) for k in range(10)}
@@ -229,28 +223,3 @@ def test_chart_of_results(study, tmp_path):
     svg = (tmp_path / "chart.svg").read_text()
     for shown in ("blobs", "False discovery rate", "Statistical power", "Non-retaining"):
         assert shown in svg
-
-
-def test_chart_against_the_paper():
-    charts = pytest.importorskip("paper_charts", reason="charts need Altair")
-    reading = {column.label: column.label for column in PAPER_COLUMNS}
-    comparison = compare_cells(papers_cells(), read_reference("paper"), reading)
-    spec = charts.comparison_chart(comparison).to_dict()
-    values = {len(rows): rows for rows in spec["datasets"].values()}
-    assert sorted(values) == [2, 144]  # the ends of the diagonal, and the cells of one metric
-    assert all(row["mean"] == row["their mean"] for row in values[144])
-
-
-def test_chart_of_a_sweep():
-    charts = pytest.importorskip("paper_charts", reason="charts need Altair")
-    rows = {
-        "test_size": [10, 10, 20, 20],
-        "method": ["cv+"] * 4,
-        "dataset": ["wbc"] * 4,
-        "cpower": [0.2, 0.4, 0.5, 0.5],
-    }
-    first, second = charts.line_chart(rows, x="test_size").data.values
-    assert first["mean"] == pytest.approx(0.3)
-    assert first["high"] == pytest.approx(0.5)  # two standard errors of 0.1
-    assert second["low"] == second["high"] == 0.5
-    assert "facet" in charts.line_chart(rows, x="test_size", facet="dataset").to_dict()
