@@ -33,7 +33,7 @@ def run(*arguments, code=0, input=None):
     assert code in (0, 3, 4) or result.stdout == "" or words[0] == "check"
     if code != cli.BUG:  # a traceback shows lines of code
         # Options are spelled as options: no `drop`, no overwrite=True.
-        assert not re.search(r"`|(?<!--set )\b[a-z_]+=\S", result.stderr), result.stderr
+        assert not re.search(r"`|(?<!--set )(?<!such as )\b[a-z_]+=\S", result.stderr), result.stderr
     return result
 
 

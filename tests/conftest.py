@@ -21,6 +21,12 @@ def breast():
 
 
 @pytest.fixture
+def rng():
+    """Numbers that are the same in every test that asks."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
 def blobs():
     """A reference, normal new rows and a few far away."""
     rng = np.random.default_rng(0)

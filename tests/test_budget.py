@@ -278,7 +278,7 @@ def test_the_estimate_and_the_bound(cad, data):
     assert "What is said of the number of false alarms is about the flagged rows" in alarms
 
 
-def test_the_estimate_and_the_bound_hold():
+def test_the_estimate_and_the_bound_hold(rng):
     """At least as many false ones are estimated as there are, on average; and the bound holds.
 
     1,000 batches of 200 rows, 20 of them anomalies, with 100 calibration scores. The number of
@@ -286,7 +286,6 @@ def test_the_estimate_and_the_bound_hold():
     exceeds 7% once in 300 runs. The mean of the estimates must not be below that of the false ones
     by more than 4 standard errors of the difference (once in 30,000 runs).
     """
-    rng = np.random.default_rng(0)
     missed, differences = 0, []
     for _ in range(1_000):
         calibration = rng.normal(size=100)

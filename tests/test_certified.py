@@ -228,9 +228,8 @@ def test_a_loaded_model(batch, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("detector", ["knn", "iforest", "inne", OneClassSVM(gamma=0.1)])
-def test_the_list_does_not_depend_on_the_order_of_rows(detector, method, batch):
+def test_the_list_does_not_depend_on_the_order_of_rows(detector, method, batch, rng):
     D, X = batch
-    rng = np.random.default_rng(0)
     a, b = rng.permutation(len(D)), rng.permutation(len(X))
     one = certified(ConformalDetector(detector, method, random_state=0).fit(D), X)
     two = certified(ConformalDetector(detector, method, random_state=0).fit(D[a]), X[b])
@@ -245,9 +244,8 @@ def test_the_list_does_not_depend_on_the_order_of_rows(detector, method, batch):
 @pytest.mark.parametrize(
     "detector", ["knn", KNN(scale="robust"), "kde", "lof", "iforest", "inne", "contrast", "auto"]
 )
-def test_no_row_may_be_flagged(detector):
+def test_no_row_may_be_flagged(detector, rng):
     """No rank is small enough for any list: there is no world to look at."""
-    rng = np.random.default_rng(0)
     cad = ConformalDetector(detector, "full", random_state=0).fit(rng.normal(size=(20, 2)))
     found = cad.discover(rng.normal(size=(8, 2)), fdr=0.01, validity="proven")
     assert found.certified

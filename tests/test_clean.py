@@ -88,8 +88,7 @@ def truth(dirty, yes="yes", no="no"):
 @pytest.mark.parametrize(
     "method", ["full", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", Resampling(KFold(5))]
 )
-def test_a_review_against_brute_force(method):
-    rng = np.random.default_rng(0)
+def test_a_review_against_brute_force(method, rng):
     X = np.round(rng.normal(size=(40, 2)), 1)
     X[7] = X[3]  # rows of one score
     cad = ConformalDetector("knn", method, random_state=0).fit(X)
@@ -162,9 +161,8 @@ def test_the_budget_is_exact():
 
 
 @pytest.mark.filterwarnings("ignore:all 2 calibration scores are equal")
-def test_anomalies_that_resemble_each_other_are_looked_at():
+def test_anomalies_that_resemble_each_other_are_looked_at(rng):
     """For a few neighbours they are normal, and no row of them would be in the review file."""
-    rng = np.random.default_rng(0)
     X = np.vstack([rng.normal(size=(980, 3)), rng.normal(5, 0.01, size=(20, 3))])
     X[3, 1] = np.nan
     X[:, 2] = 7.0  # constant
@@ -246,8 +244,7 @@ def test_a_reference_that_is_cleaned_again_adds_up(here):
     assert "twice.csv.cleaned.json: it is not the note that" in " ".join(wrong.stderr.split())
 
 
-def test_lists_of_a_cleaned_reference_say_what_is_still_proven(tmp_path):
-    rng = np.random.default_rng(0)
+def test_lists_of_a_cleaned_reference_say_what_is_still_proven(tmp_path, rng):
     X, new = rng.normal(size=(285, 2)), rng.normal(size=(60, 2))
     cad = ConformalDetector("knn", "split", random_state=0).fit(X, left_out=15)
     save_model(cad, tmp_path / "m.rcad")
@@ -481,8 +478,7 @@ def test_files_that_exist_are_left_alone(here, filled):
     assert len((here / "kept.csv").read_text().splitlines()) == N - DIRT + 1
 
 
-def test_prepared_columns_are_described_by_their_labels(here):
-    rng = np.random.default_rng(0)
+def test_prepared_columns_are_described_by_their_labels(here, rng):
     kinds = rng.choice(["red", "blue"], size=60)
     flow = rng.normal(size=60)
     kinds[17], flow[17] = "green", 40.0

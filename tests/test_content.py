@@ -101,11 +101,10 @@ def test_draws_are_uniform():
     assert abs(first - 0.1).max() < 4.5 * error(0.1)
 
 
-def test_bootstrap_sizes_have_the_law_of_draws_with_replacement():
+def test_bootstrap_sizes_have_the_law_of_draws_with_replacement(rng):
     """Mean and variance of the number of different rows, 20,000 trees; 5 standard errors."""
     recipe = Recipe(n_trees=20_000, psi=20, n_features=1, replace=True)
     sizes = TreeDraws.of(recipe, SEED, 30, 1).sizes
-    rng = np.random.default_rng(0)
     wanted = np.array([len(np.unique(rng.integers(0, 30, 20))) for _ in range(20_000)])
     error = wanted.std() * np.sqrt(2 / 20_000)
     assert abs(sizes.mean() - wanted.mean()) < 5 * error

@@ -265,8 +265,7 @@ def test_full_whatever_the_number_of_rows(name, n):
     ],
     ids=str,
 )
-def test_full_whatever_is_drawn(detector):
-    rng = np.random.default_rng(0)
+def test_full_whatever_is_drawn(detector, rng):
     X = rng.normal(size=(90, 4))[rng.integers(0, 30, size=90)]  # many copies
     assert_full_is_one_model_per_row(detector, X, np.vstack([X[:3] + 5.0, rng.normal(size=(6, 4))]))
 
@@ -307,9 +306,8 @@ def scores_by_row(cad, T, n):
 
 
 @pytest.mark.parametrize("detector", [*ALL.values(), *MORE_BATCH.values(), OneClassSVM()], ids=str)
-def test_augmented_scores_move_with_their_rows(detector, tmp_path):
+def test_augmented_scores_move_with_their_rows(detector, tmp_path, rng):
     """Also after a model file: who scores what is needed where rows are not alike."""
-    rng = np.random.default_rng(0)
     D, moved = rng.normal(size=(60, 3)), rng.permutation(60)
     D[7] = D[3]  # duplicates have equal scores
     T = np.vstack([rng.normal(size=(24, 3)), D[:1]])
@@ -643,9 +641,8 @@ def test_over_all_worlds_the_level_of_jackknife_plus_is_exact(name):
 
 @pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
 @pytest.mark.parametrize("name", ["lof", "knn", "iforest", "inne", *FORMULAS, *SCALED])
-def test_certified_lists(name, method, tmp_path):
+def test_certified_lists(name, method, tmp_path, rng):
     """By one model per candidate, on D and the candidate, also after a model file."""
-    rng = np.random.default_rng(0)
     X, new = rng.normal(size=(99, 2)), np.vstack([rng.normal(size=(16, 2)), np.full((4, 2), 7.0)])
     cad = ConformalDetector(ALL[name], method, random_state=0).fit(X)
     found = cad.discover(new, fdr=0.2, validity="proven")

@@ -12,9 +12,8 @@ from reconform.statistics.certificates import Claim
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
-def test_rows_of_an_array_go_by_their_positions(library):
+def test_rows_of_an_array_go_by_their_positions(library, rng):
     """README's quick start: the last ten of 200 rows are the anomalies."""
-    rng = np.random.default_rng(0)
     new = rng.normal(size=(200, 2))
     new[190:] += 9
     found = ConformalDetector("knn", "jackknife+").fit(rng.normal(size=(500, 2))).discover(new)
@@ -24,8 +23,7 @@ def test_rows_of_an_array_go_by_their_positions(library):
         assert set(rows[where]) == set(range(190, 200)), (order, list(rows))
 
 
-def test_rows_of_a_file_go_by_their_identifiers(tmp_path):
-    rng = np.random.default_rng(0)
+def test_rows_of_a_file_go_by_their_identifiers(tmp_path, rng):
     rows = pd.DataFrame(rng.normal(size=(40, 2)), columns=["x", "y"])
     rows.iloc[3] += 9
     rows.assign(name=[f"r{i}" for i in range(40)], site="A").to_csv(tmp_path / "new.csv")

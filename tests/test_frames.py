@@ -378,8 +378,7 @@ def test_lazy_frames_and_record_batches():
 # --- what the reference cannot tell --------------------------------------------------------------
 
 
-def test_columns_that_never_change_are_named():
-    rng = np.random.default_rng(0)
+def test_columns_that_never_change_are_named(rng):
     X, new = rng.normal(size=(60, 2)), rng.normal(size=(20, 2))
     plain = ConformalDetector("knn", "jackknife+").fit(X).p_values(new)
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(site=7.0, plant=1)
@@ -432,8 +431,7 @@ def test_blocks_that_a_method_ignores_are_refused(method, said):
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_reference_that_is_too_small_warns_once():
-    rng = np.random.default_rng(0)
+def test_a_reference_that_is_too_small_warns_once(rng):
     cad = ConformalDetector("knn", "jackknife+").fit(rng.normal(size=(20, 2)))
     new = rng.normal(size=(30, 2))
     with pytest.warns(ReferenceWarning, match="With 20 reference rows and 30 new ones") as told:

@@ -58,8 +58,7 @@ def literal(p, level, procedure, share):
 
 
 @pytest.mark.parametrize("procedure", ["bh", "by", "storey"])
-def test_decisions_are_those_on_fractions(procedure):
-    rng = np.random.default_rng(0)
+def test_decisions_are_those_on_fractions(procedure, rng):
     share = Fraction(1, 2)
     for trial in range(40):
         sizes = np.array([19, 7, 3]) if procedure == "storey" else np.array(SIZES)
@@ -312,10 +311,9 @@ def test_rules_that_groups_cannot_have():
             cad.discover(new, groups=theirs, **asked)
 
 
-def test_a_model_per_group_calibrates_on_rows_of_this_group(monkeypatch, tmp_path):
+def test_a_model_per_group_calibrates_on_rows_of_this_group(monkeypatch, tmp_path, rng):
     """By size, all but 2,000 rows calibrate: of each group, where each has a model of its own."""
     monkeypatch.setattr(methods, "MOST_TRAINING", 100)
-    rng = np.random.default_rng(0)
     sizes = {"a": 500, "b": 300, "c": 120}
     X, groups = rng.normal(size=(920, 2)), np.repeat(list(sizes), list(sizes.values()))
     new, theirs = rng.normal(size=(60, 2)), np.repeat(list(sizes), 20)

@@ -32,14 +32,13 @@ def test_masks_of_any_kind(kind):
     assert power(kind(FLAGGED), kind(TRUTH)) == 2 / 3
 
 
-def test_edges():
+def test_edges(rng):
     assert false_discovery_proportion([0, 0], [1, 0]) == 0.0, "an empty list has nothing false"
     assert power([0, 0], [1, 0]) == 0.0
     assert math.isnan(power([1, 0], [0, 0])), "nothing to find"
     assert false_discovery_proportion([1, 0], [0, 0]) == 1.0
     assert false_discovery_proportion([], []) == 0.0
     assert math.isnan(power([], []))
-    rng = np.random.default_rng(0)
     new, truth = rng.normal(size=(60, 2)), np.arange(60) >= 50
     new[truth] += 9
     found = ConformalDetector("knn", "full").fit(rng.normal(size=(80, 2))).discover(new)

@@ -200,9 +200,8 @@ def test_equal_weights_change_nothing(method, validity):
     assert plain.count
 
 
-def test_neither_the_order_of_rows_nor_a_common_factor_changes_anything():
+def test_neither_the_order_of_rows_nor_a_common_factor_changes_anything(rng):
     D, T, weights = tilted(2)
-    rng = np.random.default_rng(0)
     a, b = rng.permutation(300), rng.permutation(100)
     for detector, factor in (("knn", 1.0), ("iforest", 1.0), ("knn", 1e-3), ("knn", 7.7)):
         moved = Weights(factor * weights.reference[a], factor * weights.new[b])
@@ -247,8 +246,7 @@ def test_rows_of_a_weighted_list_are_explained():
     assert f"p = {weighted.p_values[3]:.4g}" in two.headline
 
 
-def test_the_check_suggests_weights_where_they_help():
-    rng = np.random.default_rng(0)
+def test_the_check_suggests_weights_where_they_help(rng):
     D, T = rng.normal(size=(800, 2)), rng.normal(size=(400, 2))
     cad = ConformalDetector("knn", "full").fit(D)
     near, far = (

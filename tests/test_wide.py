@@ -73,8 +73,7 @@ def test_missing_cells_do_not_make_it_one_call_per_column(tmp_path, wide, calls)
     assert sum(calls.values()) < 60, calls
 
 
-def test_columns_of_other_types_stay_where_they_are(tmp_path):
-    rng = np.random.default_rng(0)
+def test_columns_of_other_types_stay_where_they_are(tmp_path, rng):
     table = pa.table(
         {
             f"c{j}": [f"a{i}, {j}" for i in range(ROWS)] if j % 3 else rng.normal(size=ROWS)

@@ -50,8 +50,7 @@ def test_table_is_beta_binomial(n, r, trials):
     np.testing.assert_allclose(too_few(n, r, trials), expected, rtol=1e-6)
 
 
-def test_chances_are_those_of_scipy():
-    rng = np.random.default_rng(0)
+def test_chances_are_those_of_scipy(rng):
     for _ in range(300):
         n, m = rng.integers(1, 300, size=2).tolist()
         r, count = int(rng.integers(1, n + 1)), int(rng.integers(m + 2))
@@ -86,9 +85,8 @@ def test_sample_is_never_below_the_mixture():
 
 @pytest.mark.parametrize("values", [3, 20, None])
 @pytest.mark.parametrize("side", [0, 1])
-def test_worst_anomalies_and_ties_keep_the_level(values, side):
+def test_worst_anomalies_and_ties_keep_the_level(values, side, rng):
     # 4,000 draws; every anomaly on the far side. A correct program fails with 1e-4 per level.
-    rng = np.random.default_rng(0)
     n, m = 60, 25
     normal = normal_rows_at_least(m)
     draws = 4000
@@ -279,9 +277,8 @@ def test_flat_p_values_and_a_note_about_extremes_do_not_contradict_each_other():
     assert "reconform clean" in said
 
 
-def test_a_tiny_reference_is_the_first_reason():
+def test_a_tiny_reference_is_the_first_reason(rng):
     """Twelve rows are far away; among 300 and 30, as many lie beyond all others by chance."""
-    rng = np.random.default_rng(0)
     new = rng.normal(size=(300, 3))
     new[:12] += 50
     for detector in ("knn", "auto"):
@@ -299,8 +296,7 @@ def test_a_tiny_reference_is_the_first_reason():
     [(300, 1, "only 1 new row,"), (300, 19, "only 19 new rows"), (19, 60, "only 19 reference"),
      (15, 12, "")],
 )  # fmt: skip
-def test_nobody_is_reassured_where_nothing_was_checked(tmp_path, known, seen, few):
-    rng = np.random.default_rng(0)
+def test_nobody_is_reassured_where_nothing_was_checked(tmp_path, known, seen, few, rng):
     cad = ConformalDetector("knn", "full").fit(rng.normal(size=(known, 2)))
     found = cad.discover(rng.normal(1, 1, size=(seen, 2)))  # moved, which nobody can see
     verdict = found.verdict

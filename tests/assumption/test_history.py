@@ -91,9 +91,8 @@ def test_missing_values_and_few_rows():
     assert seen_in(None, (), 7) == {"rows": 7, "columns": {}}
 
 
-def test_the_command_ends_with_4_only_if_something_changed(tmp_path, monkeypatch):
+def test_the_command_ends_with_4_only_if_something_changed(tmp_path, monkeypatch, rng):
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
 
     def check(moved, code):
         X = rng.normal(size=(300, 3))

@@ -466,8 +466,7 @@ def middle_out(X):
 
 
 @pytest.mark.parametrize("method", ["split", "full"])
-def test_a_function_may_be_a_candidate(method, tmp_path):
-    rng = np.random.default_rng(0)
+def test_a_function_may_be_a_candidate(method, tmp_path, rng):
     X, new = rng.normal(size=(60, 2)), np.vstack([rng.normal(size=(10, 2)), [[9.0, 9.0]] * 6])
     several = ConformalDetector(["knn", middle_out], method, larger_is="anomalous", random_state=0)
     found = several.fit(X).discover(new, fdr=0.3)

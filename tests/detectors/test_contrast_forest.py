@@ -124,8 +124,7 @@ def test_p_values_and_certificates_in_all_worlds(small, values, scale):
         assert mean_e(e) <= 1 + 1e-12
 
 
-def test_few_rows_and_clusters_are_ranked_by_contrast():
-    rng = np.random.default_rng(0)
+def test_few_rows_and_clusters_are_ranked_by_contrast(rng):
     D, T = rng.normal(size=(200, 2)), rng.normal(size=(60, 2))
     copies = np.repeat(T[:30], 2, axis=0) + 1e-6 * rng.normal(size=(60, 2))
     for new in (T[:19], copies):
@@ -141,8 +140,7 @@ def test_few_rows_and_clusters_are_ranked_by_contrast():
     )
 
 
-def test_the_forest_of_a_batch_is_not_pickled_and_serves_no_other():
-    rng = np.random.default_rng(0)
+def test_the_forest_of_a_batch_is_not_pickled_and_serves_no_other(rng):
     D, T = rng.normal(size=(80, 3)), rng.normal(size=(2, 40, 3))
     ensemble = ConformalDetector(ContrastForest(scale="none"), "full").fit(D).ensemble_
     size = len(pickle.dumps(ensemble))
@@ -154,9 +152,8 @@ def test_the_forest_of_a_batch_is_not_pickled_and_serves_no_other():
     assert len(pickle.dumps(ensemble)) < size + 50_000
 
 
-def test_known_anomalies_have_the_label_of_new_rows():
+def test_known_anomalies_have_the_label_of_new_rows(rng):
     """What is known of a kind of anomaly makes a few more of it stand out."""
-    rng = np.random.default_rng(0)
     D, T = rng.normal(size=(300, 6)), rng.normal(size=(100, 6))
     anomalies = rng.normal(size=(60, 6))
     T[:5, :2], anomalies[:, :2] = 2.0 + T[:5, :2] / 9, 2.0 + anomalies[:, :2] / 9

@@ -182,8 +182,7 @@ def test_detectors_that_score_row_by_row_pass_the_probe(detector, scale):
     ConformalDetector(detector, "split", random_state=0).fit(X)
 
 
-def test_a_detector_that_throws_dice_is_refused(blobs):
-    rng = np.random.default_rng(0)
+def test_a_detector_that_throws_dice_is_refused(blobs, rng):
 
     class Dice(Distance):
         def score_samples(self, X):

@@ -56,8 +56,7 @@ def test_same_parameters_as_pyod():
     }  # fmt: skip
 
 
-def test_a_fit_is_its_draws():
-    rng = np.random.default_rng(0)
+def test_a_fit_is_its_draws(rng):
     X, new = few_valued(rng, 30, 2), few_valued(rng, 20, 2)
     model = INNE(n_estimators=20, random_state=5).fit(X)
     assert model.centres_.shape == (20, 8)

@@ -35,8 +35,7 @@ def test_a_near_copy_does_not_hide_what_is_compared():
 
 
 @pytest.mark.parametrize("scale", ["none", "robust"])
-def test_the_bandwidth_is_silvermans_to_a_power_of_two(scale):
-    rng = np.random.default_rng(0)
+def test_the_bandwidth_is_silvermans_to_a_power_of_two(scale, rng):
     units = KernelUnits(KDE(scale=scale))
     X, new = rng.normal(size=(9, 2)) * [1.3, 5.0], rng.normal(size=(60, 2)) * [3.0, 40.0]
     joined, left = units.with_each(X, new), units.without_each(X)

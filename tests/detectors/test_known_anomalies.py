@@ -85,9 +85,8 @@ def test_rows_like_known_anomalies_are_found():
     assert scores[1] < scores[0]
 
 
-def test_known_anomalies_speak_for_the_detector_that_finds_them():
+def test_known_anomalies_speak_for_the_detector_that_finds_them(rng):
     """A detector that the new rows say nothing of is chosen by the known ones."""
-    rng = np.random.default_rng(0)
     D, T = rng.normal(size=(300, 2)), rng.normal(size=(60, 2))
     for rows in (D, T):
         rows[:, 1] *= 1000  # drowns the first column, unless rows are rescaled

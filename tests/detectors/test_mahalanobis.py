@@ -144,9 +144,8 @@ def exact_scores(rows, X, ridge):
 
 
 @pytest.mark.parametrize("kind", ["one size", "columns", "rows", "cells", "far", "fill"])
-def test_no_rank_is_below_that_of_exact_arithmetic(kind):
+def test_no_rank_is_below_that_of_exact_arithmetic(kind, rng):
     """Numbers from 1e-300 to 1e300; scores with each new row are those of exact arithmetic."""
-    rng = np.random.default_rng(0)
     bound = -(Fraction(2) ** 800)  # scores beyond it are shown as it
     for _ in range(12):
         n = int(rng.integers(3, 9))

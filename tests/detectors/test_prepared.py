@@ -293,9 +293,8 @@ def test_which_list_of_labels_there_was_does_not_matter():
         assert np.array_equal(here.fit(X).ranks(new), there.fit(turned).ranks(listed))
 
 
-def test_new_rows_with_different_unseen_labels_are_not_alike_to_contrast():
+def test_new_rows_with_different_unseen_labels_are_not_alike_to_contrast(rng):
     """As if all labels had been listed beforehand."""
-    rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=60), rng.integers(0, 2, 60)])
     new = np.column_stack([rng.normal(size=20), rng.integers(0, 2, 20)])
     new[:6, 0] = 0.3 + 0.01 * np.arange(6)
@@ -348,9 +347,8 @@ def test_numbers_that_are_not_scaled_are_as_they_were():
     assert close.all()
 
 
-def test_of_very_many_labels_the_commonest_have_columns():
+def test_of_very_many_labels_the_commonest_have_columns(rng):
     """By counting: 64 of them, whichever row more or less there is; all others are alike."""
-    rng = np.random.default_rng(0)
     codes = rng.zipf(1.3, 400).clip(max=150).astype(float)
     X, new = codes[:380, None], np.append(codes[380:], [7e9, np.nan])[:, None]
     for detector in (KNN(), IForest()):

@@ -99,9 +99,8 @@ def test_the_choice_with_it_is_exact(seed):
 
 @pytest.mark.filterwarnings("ignore::reconform.errors.ReferenceWarning")
 @pytest.mark.parametrize(("n", "m", "odd"), [(1500, 400, 8), (16_000, 20_000, 60)])
-def test_a_value_never_seen_is_found(n, m, odd):
+def test_a_value_never_seen_is_found(n, m, odd, rng):
     """In a column that never changed, by full and by split; labels and gaps never seen as well."""
-    rng = np.random.default_rng(0)
     normal, new = table(rng, n), table(rng, m)
     for j in range(12):
         normal[f"x{j}"], new[f"x{j}"] = rng.normal(size=n), rng.normal(size=m)
@@ -113,8 +112,7 @@ def test_a_value_never_seen_is_found(n, m, odd):
     assert found.count <= 1.5 * odd
 
 
-def test_it_is_saved_within_a_choice(tmp_path):
-    rng = np.random.default_rng(0)
+def test_it_is_saved_within_a_choice(tmp_path, rng):
     for n in (60, 15_001):
         X, new = rng.integers(0, 3, size=(n, 2)) * 1.0, rng.integers(0, 4, size=(30, 2)) * 1.0
         cad = ConformalDetector(["knn", Rarity()], random_state=0).fit(X)

@@ -58,8 +58,7 @@ def test_most_new_rows_change_no_scale():
     assert max(sizes) >= 290
 
 
-def test_rescaling_is_ldexp_bit_for_bit_down_to_subnormal_numbers():
-    rng = np.random.default_rng(0)
+def test_rescaling_is_ldexp_bit_for_bit_down_to_subnormal_numbers(rng):
     bits = rng.integers(0, 2**63, size=(5_000, 7), dtype=np.uint64)
     X = np.where(np.isfinite(bits.view(np.float64)), bits.view(np.float64), -0.0)
     X[:500] = rng.normal(size=(500, 7)) * 5e-310

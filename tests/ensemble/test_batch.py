@@ -147,8 +147,7 @@ def test_all_that_is_proven_of_a_split():
     assert found.provenance.calibration_scores.tolist() != cad.calibration_.scores.tolist()
 
 
-def test_anomalies_that_resemble_each_other_are_looked_beyond_and_warned_of():
-    rng = np.random.default_rng(0)
+def test_anomalies_that_resemble_each_other_are_looked_beyond_and_warned_of(rng):
     D, T = rng.normal(size=(300, 3)), rng.normal(size=(100, 3))
     T[:12] = 4 + 0.01 * rng.normal(size=(12, 3))
     found = ConformalDetector("knn", method="batch").fit(D).discover(T)
@@ -188,13 +187,11 @@ def test_streams_clusters_and_choices_are_refused():
             ConformalDetector(detector, method="batch").fit(D)
 
 
-def test_prepared_rows_with_labels_that_only_new_rows_have():
+def test_prepared_rows_with_labels_that_only_new_rows_have(rng):
     """Two labels that the reference lacks are told apart, as two labels of the reference are."""
     import pandas as pd
 
     from reconform import Prepare
-
-    rng = np.random.default_rng(0)
 
     def frame(labels):
         return pd.DataFrame({"x": rng.normal(size=len(labels)), "kind": labels})

@@ -109,9 +109,8 @@ def test_every_choice_of_new_rows_gives_the_level_exactly():
     assert 0 < found / 70 <= 0.4
 
 
-def test_a_sample_by_content_is_a_function_of_the_multiset():
+def test_a_sample_by_content_is_a_function_of_the_multiset(rng):
     """In any order and in any parts; memory holds no more contents than were asked for."""
-    rng = np.random.default_rng(0)
     X = np.vstack([rng.normal(size=(300, 2)), rng.integers(0, 3, size=(200, 2)).astype(float)])
     X[7], X[8] = [0.0, -0.0], [-0.0, 0.0]
     whole = ContentSample(11, 50)
@@ -177,10 +176,9 @@ def test_a_row_of_a_list_is_explained(repeats):
     assert "ranked by a classifier that learned from the batch" in str(told)
 
 
-def test_the_classifier_gets_prepared_rows(tmp_path, monkeypatch):
+def test_the_classifier_gets_prepared_rows(tmp_path, monkeypatch, rng):
     """Text and missing values: as for any other method, and without a word about detectors."""
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=900), "kind": rng.choice(["a", "b"], 900)})
     frame.loc[::9, "x"] = np.nan
     frame.loc[880:, "kind"] = "z"

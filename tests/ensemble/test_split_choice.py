@@ -110,10 +110,9 @@ def test_all_assignments_give_one_choice_and_one_score_per_row(classifier, value
         assert sum(ranks_of_first[k] for k in range(1, r + 1)) <= r / 6 * 3 * worlds
 
 
-def test_the_size_of_the_sample_does_not_matter_for_symmetry(learning, monkeypatch):
+def test_the_size_of_the_sample_does_not_matter_for_symmetry(learning, monkeypatch, rng):
     for name, most in (("MOST_SAMPLED", 7), ("MOST_LEARNED", 5), ("MOST_CELLS", 14)):
         monkeypatch.setattr(module, name, most)
-    rng = np.random.default_rng(0)
     D, X = rng.normal(size=(40, 2)), rng.normal(size=(8, 2))
     cad = ConformalDetector(Auto(FEW, classifier=True), "split", random_state=0).fit(D)
     seen = {
@@ -127,12 +126,11 @@ def test_the_size_of_the_sample_does_not_matter_for_symmetry(learning, monkeypat
 # --- the same answer ------------------------------------------------------------------------------
 
 
-def test_order_parts_and_threads_do_not_matter():
+def test_order_parts_and_threads_do_not_matter(rng):
     D, new = rows_with_anomalies()
     cad = ConformalDetector("auto", "split", random_state=0, n_jobs=1).fit(D)
     found = cad.discover(new)
     assert len(found.choice) == len(cad.ensemble_.names) == 13
-    rng = np.random.default_rng(0)
     order, place = rng.permutation(len(D)), rng.permutation(len(new))
     other = ConformalDetector("auto", "split", random_state=0, n_jobs=2).fit(D[order])
     again = other.discover(new[place])
@@ -206,9 +204,8 @@ def test_groups_share_one_choice():
     assert sum(one.rows for one in each.choice) == len(new)
 
 
-def test_classifiers_find_what_no_detector_does():
+def test_classifiers_find_what_no_detector_does(rng):
     """Anomalies that lie close together where normal rows are common."""
-    rng = np.random.default_rng(0)
     D, new = rng.normal(size=(6_000, 4)), rng.normal(size=(3_000, 4))
     new[:150] = 0.6 + 0.05 * rng.normal(size=(150, 4))
     cad = ConformalDetector("auto", Split(), random_state=0).fit(D)

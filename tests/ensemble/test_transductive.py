@@ -73,8 +73,7 @@ class Both:
 
 
 @pytest.mark.parametrize("larger_is", [None, "normal"])
-def test_the_direction_of_scores_comes_from_one_place(larger_is):
-    rng = np.random.default_rng(0)
+def test_the_direction_of_scores_comes_from_one_place(larger_is, rng):
     reference, anomalous = rng.normal(size=(30, 2)), np.array([[9.0, 9.0]])
     cad = ConformalDetector(Both(), "full", larger_is=larger_is, random_state=0).fit(reference)
     assert cad.ranks(anomalous).tolist() == [1]

@@ -56,8 +56,7 @@ FOREST = IForest(n_estimators=8, max_samples=6, random_state=0)
 @pytest.mark.parametrize("detector", [KNN(n_neighbors=2), FOREST])
 @pytest.mark.parametrize("kind", ["smooth", "lattice", "anomalies alike"])
 @pytest.mark.parametrize("level", [0.3, 0.5])
-def test_e_values_are_those_of_all_worlds(detector, kind, level):
-    rng = np.random.default_rng(0)
+def test_e_values_are_those_of_all_worlds(detector, kind, level, rng):
     positive = 0
     for _ in range(4):
         D, X = rng.normal(size=(14, 2)), rng.normal(size=(7, 2))
@@ -91,8 +90,7 @@ def test_e_values_are_one_on_average(detector):
         assert mean_e(judged(judge, len(E))) <= 1 + 1e-12
 
 
-def test_many_worlds_are_counted_by_one_model():
-    rng = np.random.default_rng(0)
+def test_many_worlds_are_counted_by_one_model(rng):
     X = rng.normal(size=(12, 2))
     X[:4] = 4 + X[:4] / 10  # each is the others' neighbour where it is a reference row
     rows, lists = np.arange(12), []

@@ -132,8 +132,7 @@ def test_any_type_as_a_feature_is_read_or_refused_in_a_sentence(tmp_path, option
     assert read >= 4  # numbers of odd types
 
 
-def test_text_that_polars_wrote(tmp_path):
-    rng = np.random.default_rng(0)
+def test_text_that_polars_wrote(tmp_path, rng):
     paths = tmp_path / "normal.arrow", tmp_path / "new.arrow"
     for path, rows in zip(paths, (60, 5), strict=True):
         columns = {"x": rng.normal(size=rows), "who": [f"row {i}" for i in range(rows)]}

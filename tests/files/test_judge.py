@@ -193,8 +193,7 @@ def test_the_fingerprint_is_that_of_the_reference(tmp_path, cad, new_table):
     assert judge_file(cad, path).fingerprint == read_reference(path).fingerprint
 
 
-def test_unseen_labels_and_missing_values_are_counted(tmp_path):
-    rng = np.random.default_rng(0)
+def test_unseen_labels_and_missing_values_are_counted(tmp_path, rng):
     normal = pa.table({"x": rng.normal(size=60), "colour": rng.choice(["red", "blue"], 60)})
     reference = read_reference(save(normal, tmp_path / "normal.csv"), prepare=True)
     cad = ConformalDetector(prepared(OneClassSVM(), reference.features), "cv+", random_state=0)
@@ -327,8 +326,7 @@ def test_bad_arguments(tmp_path, cad, data, new_table):
 # --- memory --------------------------------------------------------------------------------------
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    rng = np.random.default_rng(0)
+def test_memory_does_not_grow_with_the_file(tmp_path, rng):
     names = [f"x{j}" for j in range(10)]
     schema = pa.schema([(name, pa.float64()) for name in names])
     path = tmp_path / "large.parquet"
@@ -370,8 +368,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("procedure", ["bh", "by"])
-def test_exactly_so_many_can_be_flagged(procedure):
-    rng = np.random.default_rng(0)
+def test_exactly_so_many_can_be_flagged(procedure, rng):
     reached = 0
     for _ in range(300):
         n, m = int(rng.integers(1, 60)), int(rng.integers(1, 80))

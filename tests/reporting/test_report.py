@@ -173,8 +173,7 @@ def test_a_reference_that_is_too_small():
         assert RankCounts(n, "f").add(ranks).decide(0.1).count == flagged
 
 
-def test_smoothed_p_values_are_checked_like_ranks():
-    rng = np.random.default_rng(0)
+def test_smoothed_p_values_are_checked_like_ranks(rng):
     reference, new = (np.round(rng.normal(size=(rows, 4))) for rows in (6_200, 300))
     cad = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
     assert kinds(cad.discover(new)) == []
@@ -397,8 +396,7 @@ def lines_of_groups(page):
     return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", one)] for one in lines]
 
 
-def test_groups_have_a_line_each():
-    rng = np.random.default_rng(0)
+def test_groups_have_a_line_each(rng):
     hostile = "<b>press</b>" + "x" * 100
     X, new = rng.normal(size=(1212, 2)), rng.normal(size=(120, 2))
     groups = np.repeat(["fan", "pump", hostile], [400, 800, 12])
@@ -431,8 +429,7 @@ def test_groups_have_a_line_each():
     assert 'id="groups"' not in render(plain)
 
 
-def test_very_many_groups_are_cut():
-    rng = np.random.default_rng(0)
+def test_very_many_groups_are_cut(rng):
     X, groups = rng.normal(size=(240, 2)), np.arange(240) // 4
     with pytest.warns(ReferenceWarning, match="is the column one of groups"):
         cad = ConformalDetector("knn", "full").fit(X, groups=groups)

@@ -275,8 +275,7 @@ def test_the_header_of_the_table_stays_on_one_line_on_a_phone(page):
 
 
 @pytest.mark.parametrize("width", [1200, 390])
-def test_groups_are_read_on_a_screen_and_on_a_phone(page, browser, written, tmp_path, width):
-    rng = np.random.default_rng(0)
+def test_groups_are_read_on_a_screen_and_on_a_phone(page, browser, written, tmp_path, width, rng):
     names = ["a rather long name of a type of machine, with its series 1000-X", "fan"]
     X, new = rng.normal(size=(3000, 2)), rng.normal(size=(100, 2))
     new[[3, 4, 5, 6, 70]] += 12

@@ -117,9 +117,8 @@ def test_the_table_is_full_closed_testing(kind, ranks):
     assert table.tolist() == expected.tolist()
 
 
-def test_sharper_than_dkw_where_anomalies_are():
+def test_sharper_than_dkw_where_anomalies_are(rng):
     # Means over 50 batches; the gap is tens of standard errors wide.
-    rng = np.random.default_rng(0)
     bounds = {kind: np.zeros(3) for kind in KINDS}
     for _ in range(50):
         scores = rng.normal(size=2000)

@@ -26,8 +26,7 @@ def literal(factors, limit):
     return alarms, course
 
 
-def test_the_statistic_is_its_definition():
-    rng = np.random.default_rng(0)
+def test_the_statistic_is_its_definition(rng):
     c, x = rng.normal(size=300), np.concatenate([rng.normal(size=60), rng.normal(-2, 1, size=120)])
     monitor = ChangeMonitor(calibrated(c), 50, random_state=0)
     reports = [monitor.update(part) for part in np.split(x[:, None], [1, 50, 51, 170])]

@@ -61,9 +61,8 @@ def test_ordered_scores_in_any_order(order):
     assert equal.tolist() == (list(range(n)) if order == "equal" else [0] * n)
 
 
-def test_p_values_are_smoothed_ranks_among_calibration_and_stream():
+def test_p_values_are_smoothed_ranks_among_calibration_and_stream(rng):
     """The definition, literally, with ties."""
-    rng = np.random.default_rng(0)
     c, x = rng.integers(0, 9, size=30).astype(float), rng.integers(0, 9, size=40).astype(float)
     monitor = ExchangeabilityMonitor(calibrated(c), random_state=5)
     p = np.concatenate([monitor.update(part.reshape(-1, 1)).p_values for part in (x[:1], x[1:])])
@@ -127,8 +126,7 @@ def test_rows_that_are_less_unusual_are_noticed_too():
     assert ExchangeabilityMonitor(cad, 0.01, random_state=0).update(X).alarm
 
 
-def test_a_choice_of_detectors_is_monitored_by_the_first():
-    rng = np.random.default_rng(0)
+def test_a_choice_of_detectors_is_monitored_by_the_first(rng):
     X, new = rng.normal(size=(300, 2)), rng.normal(size=(50, 2))
     reports = [
         ExchangeabilityMonitor(

@@ -186,8 +186,7 @@ def test_batches_do_not_matter(cad, kind):
 
 
 @pytest.mark.parametrize(("method", "said"), [("auto", "full"), ("split", "split")])
-def test_a_choice_of_detectors_judges_rows_by_the_first(method, said, tmp_path):
-    rng = np.random.default_rng(0)
+def test_a_choice_of_detectors_judges_rows_by_the_first(method, said, tmp_path, rng):
     X, new = rng.normal(size=(300, 2)), rng.normal(size=(40, 2))
     new[::8] += 9
     several = ConformalDetector(["knn", "mahalanobis"], method, random_state=0).fit(X)
@@ -344,9 +343,8 @@ def wrong_contents(contents):
 
 @pytest.mark.filterwarnings("ignore:in a window of")
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_a_journal_claims_is_refused_or_works(kind, tmp_path):
+def test_whatever_a_journal_claims_is_refused_or_works(kind, tmp_path, rng):
     """Anyone can write right seals: one value after the other is another one."""
-    rng = np.random.default_rng(0)
     cad, path = calibrated(rng.uniform(size=300)), tmp_path / "journal"
     first, second, later = (rng.uniform(size=(m, 1)) for m in (7, 3, 5))
     stream = KINDS[kind](cad, **SMALL[kind], journal=path)

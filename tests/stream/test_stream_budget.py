@@ -33,8 +33,7 @@ def test_the_certified_cut_off_is_that_of_threshold(cad):
 
 @pytest.mark.parametrize("method", ["split", "jackknife+", "full"])
 @pytest.mark.parametrize("validity", ["nominal", "proven"])
-def test_without_a_certificate_p_values_up_to_the_share_are_flagged(method, validity):
-    rng = np.random.default_rng(0)
+def test_without_a_certificate_p_values_up_to_the_share_are_flagged(method, validity, rng):
     cad = ConformalDetector("knn", method, random_state=0).fit(rng.normal(size=(150, 2)))
     X = rng.normal(scale=2.0, size=(60, 2))
     budget = FalseAlarmBudget(cad, 2, 50, confidence=None, validity=validity)

@@ -40,8 +40,7 @@ def results(power, fdr=None):
 # --- the ranking ---------------------------------------------------------------------------------
 
 
-def test_differences_are_taken_draw_by_draw():
-    rng = np.random.default_rng(0)
+def test_differences_are_taken_draw_by_draw(rng):
     hard = rng.uniform(0.2, 0.8, size=12)  # a draw that is hard is hard for all
     power = {
         "near": hard - 0.001 * rng.normal(size=12),
@@ -180,8 +179,7 @@ def test_methods_as_a_command_line_writes_them():
     assert _method(CrossValidation(variant="pooled")) is None
 
 
-def test_nothing_is_recommended_where_nothing_is_found():
-    rng = np.random.default_rng(0)
+def test_nothing_is_recommended_where_nothing_is_found(rng):
     X = rng.normal(size=(60, 2))
     study = Study([("noise", X, np.arange(60) % 6 == 0)], ["knn"], ["split"], SMALL).run()
     advice = study.recommendation()
