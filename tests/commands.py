@@ -33,7 +33,8 @@ def run(*arguments, code=0, input=None):
     assert code in (0, 3, 4) or result.stdout == "" or words[0] == "check"
     if code != cli.BUG:  # a traceback shows lines of code
         # Options are spelled as options: no `drop`, no overwrite=True.
-        assert not re.search(r"`|(?<!--set )(?<!such as )\b[a-z_]+=\S", result.stderr), result.stderr
+        python = r"`|(?<!--set )(?<!such as )\b[a-z_]+=\S"
+        assert not re.search(python, result.stderr), result.stderr
     return result
 
 
