@@ -18,7 +18,7 @@ import numpy as np
 from reconform import ConformalDetector
 from reconform.ensemble.choosing import LEVELS, stands_first, weigh
 from reconform.rule import Rule
-from reconform.statistics.conditional_calibration import StepUp
+from reconform.statistics.conditional_calibration import step_up_limits
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
 from reconform.study.datasets import load
@@ -60,7 +60,7 @@ def seen(cad: ConformalDetector, new: np.ndarray) -> tuple[np.ndarray, np.ndarra
     for k, (ensemble, measured) in enumerate(pooled):
         for augmented in ensemble.augmented_scores(measured, np.arange(m)):
             for level, q in enumerate(LEVELS):
-                limits = StepUp.at(q, n, m).limits[None]
+                limits = step_up_limits(q, n, m)[None]
                 found, own = np.empty((2, len(augmented.rows)), dtype=np.int64)
                 weigh(
                     augmented.own,

@@ -1,6 +1,6 @@
 """Conditional calibration, word for word: every world is built, and the rule is run in it.
 
-Slow, and for n <= 12 or so. `count_exchanges` is compared with it.
+Slow, and for n <= 12 or so. `e_value_of_one_model` is compared with it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Rule = Callable[[FloatArray, FloatArray, int], set[int]]
 
 
 def benjamini_hochberg(ranks: list[int], n: int, level: Fraction) -> set[int]:
-    """Step up, in fractions."""
+    """Step up, in fractions; of k rows k // 20 may be missing."""
     m = len(ranks)
     for k in range(m, 0, -1):
-        found = {j for j, r in enumerate(ranks) if Fraction(r, n + 1) <= level * k / m}
+        found = {j for j, r in enumerate(ranks) if Fraction(r, n + 1) <= level * (k - k // 20) / m}
         if len(found) >= k:
             return found
     return set()

@@ -11,10 +11,9 @@ import pytest
 from commands import run
 from reconform import ConformalDetector, Full, load, methods, save
 from reconform.detectors import KNN
-from reconform.ensemble.grouped import worlds_within
 from reconform.errors import ReconformError, ReferenceWarning
 from reconform.rule import Rule
-from reconform.statistics.conditional_calibration import inner_level
+from reconform.statistics.conditional_calibration import e_value
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.joint import JointGrid, JointRanks, JointStepUp
@@ -210,9 +209,9 @@ def test_worlds_are_those_of_the_definition():
             if not same:
                 at_most = 1 + (references[groups[k]] <= others[k]).sum()
             needed[k] = step.needed(groups[k : k + 1], np.array([at_most]))[0]
-        worlds = worlds_within(own, np.delete(needed, j), int(groups[j]), step)
+        limit = step.limit(int(groups[j]), step.count(np.delete(needed, j)))
         wanted = literal_e_value(own, others, groups, j, references, level)
-        assert worlds.e_value == wanted
+        assert e_value(own, limit) == wanted
         positive += wanted > 0
     assert positive > 20
 
@@ -229,7 +228,6 @@ def test_certificates_are_those_of_the_definition(method, seed, tmp_path):
     save(cad, tmp_path / "m.rcad")
     again = load(tmp_path / "m.rcad").discover(new, level, validity="proven", groups=theirs)
     assert np.array_equal(again.e_values, found.e_values)
-    inner = inner_level(level, len(new))
     full = KNN(n_neighbors=2).fit_plan(X.round(), Full().plan(39), [np.random.SeedSequence(0)])
     for augmented in full.augmented_scores(new, np.arange(12)):
         order = np.arange(39) if augmented.order is None else augmented.order
@@ -238,7 +236,7 @@ def test_certificates_are_those_of_the_definition(method, seed, tmp_path):
             by_row[order] = own[:-1]
             references = [by_row[groups == name] for name in ("a", "b")]
             mine = np.append(references[codes[j]], own[-1])
-            wanted = literal_e_value(mine, others, codes, j, references, inner)
+            wanted = literal_e_value(mine, others, codes, j, references, level)
             assert found.e_values[j] == pytest.approx(float(wanted), rel=1e-12)
     assert found.e_values.any() or seed
 

@@ -39,7 +39,7 @@ from .methods import MOST_REFERENCE, BySize, CrossValidation
 from .parallel import track
 from .rule import Rule
 from .statistics.certificates import CERTIFIABLE, Claim
-from .statistics.conditional_calibration import Exchanges, cost_sentence
+from .statistics.conditional_calibration import cost_sentence
 from .statistics.exact import Grid, usual
 from .statistics.fdr import Outcome, RankCounts
 from .statistics.joint import JointGrid
@@ -343,7 +343,7 @@ class ByGrid:
             cad.calibration_,
             cad.no_counts().n_calibration,
             cad.ties == "randomized",
-            partial(_worlds, cad, X, ranks),
+            partial(_e_values, cad, X, ranks),
             cad.joint,
         )
         return p_values, self.rule.decide_batch(batch, cad)
@@ -432,18 +432,18 @@ def _calibrating_on_all(cad: ConformalDetector, rule: Rule, m: int) -> str | Non
     return None if plan.n < CrossValidation().folds or proven_only_by_bh else "cv+"
 
 
-def _worlds(
+def _e_values(
     cad: ConformalDetector, X: FloatArray, ranks: Ranks, candidates: RankArray, step: Any
-) -> Iterator[tuple[int, Exchanges]]:
-    """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
+) -> Iterator[tuple[int, Fraction]]:
+    """`Ensemble.e_values` of new rows, with a bar where it was asked for."""
     choice, fitted = ranks.choice, cad.ensemble_
     if isinstance(fitted, GroupedEnsemble):
         assert cad.joint is not None
         assert ranks.groups is not None
         within = replace(cad.joint.within(ranks)[0], choice=choice)
-        every = fitted.worlds_in(X, ranks.groups, candidates, step, within)
+        every = fitted.e_values_in(X, ranks.groups, candidates, step, within)
     elif choice is not None and isinstance(fitted, FullChoice):
-        every = fitted.worlds_of_choice(X, candidates, step, choice)
+        every = fitted.e_values_of_choice(X, candidates, step, choice)
     else:
-        every = fitted.worlds(X, candidates, step)
+        every = fitted.e_values(X, candidates, step)
     return track(every, total=len(candidates), label="certifying rows", verbose=cad.verbose)

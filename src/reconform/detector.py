@@ -572,7 +572,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         one = self.ensemble_
         if isinstance(one, GroupedEnsemble):
             one = one.first()
-        own = type(one).worlds is not Ensemble.worlds
+        own = type(one).e_values is not Ensemble.e_values
         own = own or type(one).augmented_scores is not Ensemble.augmented_scores
         return own or one.by_refitting is not None
 

@@ -175,7 +175,7 @@ class Fitter:
                     self.detector.fit_plan(X, plan, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
                 )
             )
-        no_way_of_its_own = (grouped or type(ensemble).worlds is Ensemble.worlds) and type(
+        no_way_of_its_own = (grouped or type(ensemble).e_values is Ensemble.e_values) and type(
             ensemble
         ).augmented_scores is Ensemble.augmented_scores
         certified = guarantee_for(plan, ensemble).certified

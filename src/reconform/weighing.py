@@ -16,7 +16,6 @@ from .errors import ReconformError
 from .grouping import GroupFound
 from .rule import WITHIN_ALARMS, Rule
 from .statistics.certificates import MEASURED, PROVEN, Claim
-from .statistics.conditional_calibration import inner_level
 from .statistics.fdr import PROCEDURES, Outcome
 from .statistics.ranks import Candidate, Choice, Ranks
 from .statistics.weighted import WeightedRanks, ranks_by_sight, ranks_of_one_model, whole_weights
@@ -133,9 +132,8 @@ class ByWeights:
             for one in ensemble.augmented_scores(X, rows) if every is None else every:
                 yield one.rows, one.own, one.others, one.order
 
-        # Lists are a little shorter where another row is the new one; see `inner_level`.
         whole = whole_weights(weights.reference, weights.new)
-        return ranks_by_sight(blocks(), whole, inner_level(level, m))
+        return ranks_by_sight(blocks(), whole, level)
 
     def groups(self, rows: Any) -> tuple[GroupFound, ...]:
         """Nothing: weights and groups do not go together."""

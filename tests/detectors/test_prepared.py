@@ -33,7 +33,7 @@ from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ReconformError
 from reconform.frames import label_code
 from reconform.models import load, save
-from reconform.statistics.conditional_calibration import StepUp, count_exchanges
+from reconform.statistics.conditional_calibration import StepUp, e_value_of_one_model
 
 LABELS = (0, 3, 0, 2)
 MAUVE, OCHRE = label_code("mauve"), label_code("ochre")
@@ -237,12 +237,12 @@ def test_worlds_are_those_of_one_model_per_row(which, method):
     rows = np.flatnonzero(cad.ranks(new) <= step.highest)
     assert len(rows) >= 3
     refit = cad.ensemble_ if method == "full" else cad.ensemble_.by_refitting
-    for j, worlds in cad.ensemble_.worlds(new, rows, step):
+    for j, found in cad.ensemble_.e_values(new, rows, step):
         together, others = np.vstack([X, new[j]]), np.delete(new, j, axis=0)
         seen = measured(detector, together, together)
         model = plain(detector, getattr(refit, "seed", None)).fit(seen)
         outside = model.score_samples(measured(detector, together, others))
-        assert worlds == count_exchanges(model._training_scores(seen), outside, step)
+        assert found == e_value_of_one_model(model._training_scores(seen), outside, step)
 
 
 def test_a_split_is_one_model():
@@ -395,7 +395,7 @@ def test_worlds_know_labels_and_not_the_list_of_them():
     cad = ConformalDetector(Prepared(KNN(n_neighbors=1), (0, 2)), "full").fit(X)
     step = StepUp.at(0.5, len(X), len(new))
     checked = 0
-    for j, worlds in cad.ensemble_.worlds(new, np.arange(3), step):
+    for j, found in cad.ensemble_.e_values(new, np.arange(3), step):
         train = [*range(30), 30 + j]
         scale = 2.0 ** nearest(values[train])
 
@@ -405,8 +405,8 @@ def test_worlds_know_labels_and_not_the_list_of_them():
         inside = [-min(distance(a, b) for b in train if a != b) for a in train]
         others = [a for a in range(30, 40) if a != 30 + j]
         outside = [-min(distance(a, b) for b in train) for a in others]
-        assert worlds == count_exchanges(np.array(inside), np.array(outside), step)
-        checked += worlds.count > 0
+        assert found == e_value_of_one_model(np.array(inside), np.array(outside), step)
+        checked += found > 0
     assert checked
 
 

@@ -10,7 +10,7 @@ import pytest
 from enumeration import judged, mean_e
 from reconform import ConformalDetector, Full
 from reconform.detectors import KNN, IForest
-from reconform.ensemble import worlds_by_scores
+from reconform.ensemble import e_values_by_scores
 from reconform.statistics.conditional_calibration import StepUp
 
 
@@ -39,7 +39,7 @@ def literal(detector, D, X, j, step):
         return max(k for k in range(1, m + 1) if 1 + sum(r <= step.limits[k] for r in ranks) >= k)
 
     longest = step.count(np.array(among))
-    most = ensemble.worlds_asked(sum(v <= reach(longest) for v in V))
+    most = ensemble.refits_for(sum(v <= reach(longest) for v in V))
     asked = [w for w in range(len(E)) if V[w] <= most]  # ties have the largest of their ranks
     first = [list_in(w, reach(longest)) for w in asked if V[w] == min(V)]
     longest = max([longest, *first])
@@ -64,9 +64,9 @@ def test_e_values_are_those_of_all_worlds(detector, kind, level, rng):
             D, X = np.round(D), np.round(X)
         X[:3] += 4 if kind == "anomalies alike" else [4, 0]
         step = StepUp.at(level, len(D), len(X))
-        for j, worlds in full(detector, D).worlds(X, np.arange(len(X)), step):
-            assert worlds.e_value == literal(detector, D, X, j, step)
-            positive += worlds.e_value > 0
+        for j, found in full(detector, D).e_values(X, np.arange(len(X)), step):
+            assert found == literal(detector, D, X, j, step)
+            positive += found > 0
     assert positive
 
 
@@ -97,6 +97,6 @@ def test_many_worlds_are_counted_by_one_model(rng):
     for n in (40, 80_000):  # cells of more references than may be searched anew
         D = rng.normal(size=(n, 2))
         ensemble, step = full(KNN(n_neighbors=1), D), StepUp.at(0.3, n, 12)
-        by_one = dict(worlds_by_scores(ensemble.augmented_scores(X, rows), step))
-        lists.append(dict(ensemble.worlds(X, rows, step)) == by_one)
+        by_one = dict(e_values_by_scores(ensemble.augmented_scores(X, rows), step))
+        lists.append(dict(ensemble.e_values(X, rows, step)) == by_one)
     assert lists == [False, True]

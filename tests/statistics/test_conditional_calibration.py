@@ -10,9 +10,10 @@ import pytest
 from oracle_worlds import nearest_neighbours, one_model_rule, oracle_e_value
 from reconform.detectors.knn import KNN
 from reconform.detectors.knn.ensembles import FullNeighbours
-from reconform.ensemble import worlds_by_scores
-from reconform.statistics.conditional_calibration import StepUp, count_exchanges
+from reconform.ensemble import e_values_by_scores
+from reconform.statistics.conditional_calibration import StepUp, e_value_of_one_model
 from reconform.statistics.evalues import closed_e_bh
+from reconform.statistics.joint import JointStepUp
 
 
 def worlds_in(knn, D):
@@ -46,8 +47,8 @@ def test_knn_worlds_equal_enumeration(seed, kind):
     for level in LEVELS:
         rule = one_model_rule(nearest_neighbours(k), level)
         step = StepUp.at(level, len(D), len(X))
-        for j, worlds in worlds_by_scores(neighbours.augmented_scores(X, np.arange(len(X))), step):
-            assert worlds.e_value == oracle_e_value(D, X, j, rule)
+        for j, found in e_values_by_scores(neighbours.augmented_scores(X, np.arange(len(X))), step):
+            assert found == oracle_e_value(D, X, j, rule)
 
 
 @pytest.mark.parametrize("kind", ["continuous", "grid"])
@@ -59,9 +60,9 @@ def test_one_model_equals_enumeration(seed, kind):
         step = StepUp.at(level, len(D), len(X))
         for j in range(len(X)):
             inside, score = detector(np.vstack([D, X[j]]))
-            worlds = count_exchanges(inside, score(np.delete(X, j, axis=0)), step)
+            found = e_value_of_one_model(inside, score(np.delete(X, j, axis=0)), step)
             rule = one_model_rule(detector, level)
-            assert worlds.e_value == oracle_e_value(D, X, j, rule)
+            assert found == oracle_e_value(D, X, j, rule)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -79,8 +80,51 @@ def test_one_model_equals_enumeration_on_scores(seed):
     level = Fraction(int(rng.integers(1, 20)), 20)
     step = StepUp.at(level, n, m)
     for j in range(m):
-        worlds = count_exchanges(np.append(D, X[j]), np.delete(X[:, 0], j), step)
-        assert worlds.e_value == oracle_e_value(D, X, j, one_model_rule(detector, level))
+        found = e_value_of_one_model(np.append(D, X[j]), np.delete(X[:, 0], j), step)
+        assert found == oracle_e_value(D, X, j, one_model_rule(detector, level))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_long_lists_may_miss_a_row_in_twenty(seed):
+    """As above, with lists of more than twenty rows; and the mean over all worlds is at most 1."""
+    rng = np.random.default_rng(seed)
+    n, m = 8, 45
+    E, others = rng.integers(0, 9, n + 1).astype(float), rng.integers(-20, 5, m - 1).astype(float)
+
+    def detector(E):
+        return E[:, 0], lambda Z: Z[:, 0]
+
+    level, e, lengths = Fraction(3 + seed, 10), [], []
+    for w in range(n + 1):
+        D, X = np.delete(E, w), np.append(E[w], others)
+        step = StepUp.at(level, n, m)
+        lengths.append(step.count(1 + (others[:, None] >= D).sum(axis=1)))
+        e.append(e_value_of_one_model(np.append(D, X[0]), others, step))
+        rule = one_model_rule(detector, level)
+        assert e[-1] == oracle_e_value(D[:, None], X[:, None], 0, rule)
+    assert sum(e) <= n + 1
+    assert max(lengths) > 20
+
+
+def test_no_step_of_a_short_list_is_lost():
+    """Ranks 1, 1, 2, 2, 2 among 200 and 50 rows: a list of five holds rank 2 at 0.1, not below."""
+    step = StepUp.at(0.1, 200, 50)
+    assert step.limits[5] == 2
+    assert step.count(np.array([1, 1, 2, 2, *[150] * 45])) == 5
+    far = np.r_[np.linspace(-1, 1, 199), -14.0]
+    X = np.r_[[-15.0, -15.0], [-13.0] * 3, np.linspace(0, 1, 45)]
+    e = [e_value_of_one_model(np.append(far, X[j]), np.delete(X, j), step) for j in range(50)]
+    assert closed_e_bh(e, 0.1).tolist() == [True] * 5 + [False] * 45
+
+
+@pytest.mark.parametrize("m", [1, 19, 20, 21, 39, 40, 60])
+def test_ranks_within_groups_have_the_same_limits(m):
+    joint, step = JointStepUp(Fraction(1, 10), np.array([99]), m), StepUp.at(0.1, 99, m)
+    ranks = np.arange(1, 101)
+    needed = joint.needed(np.zeros(100, dtype=int), ranks)
+    for k in range(1, m + 1):
+        assert joint.limit(0, k) == step.limits[k]
+        assert ((needed <= k) == (ranks <= step.limits[k])).all()
 
 
 def test_a_fixed_score_gives_the_list_of_bh():
@@ -90,7 +134,7 @@ def test_a_fixed_score_gives_the_list_of_bh():
         D, X = rng.normal(size=99), rng.normal(size=40)
         X[:8] -= 4
         step = StepUp.at(Fraction(1, 10), 99, 40)
-        e = [count_exchanges(np.append(D, X[j]), np.delete(X, j), step).e_value for j in range(40)]
+        e = [e_value_of_one_model(np.append(D, X[j]), np.delete(X, j), step) for j in range(40)]
         ranks = 1 + (D[None] <= X[:, None]).sum(axis=1)
         passed = np.flatnonzero(np.sort(ranks) <= step.limits[1:])
         bh = ranks <= (step.limits[passed[-1] + 1] if len(passed) else 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, Protocol, Self, TypeVar
 
@@ -20,7 +21,7 @@ from ..errors import ReconformError
 from ..methods import Plan
 from ..parallel import run_blocks
 from ..statistics.aggregation import reduction
-from ..statistics.conditional_calibration import Exchanges, StepUp, count_exchanges, exchanges_at
+from ..statistics.conditional_calibration import StepUp, e_value, e_value_of_one_model
 from ..statistics.ranks import (
     BLOCK_BYTES,
     Calibration,
@@ -393,34 +394,34 @@ class Ensemble(ABC):
             )
         return self.by_refitting.augmented_scores(X, rows)
 
-    def worlds(
+    def e_values(
         self, X: FloatArray, rows: RankArray, step: StepUp
-    ) -> Iterator[tuple[int, Exchanges]]:
-        """Go through all worlds of some new rows, for a certified list.
+    ) -> Iterator[tuple[int, Fraction]]:
+        """Find the e-values of some new rows, for a certified list.
 
         By one model per row, on D and the row, that scores everything; where the ensemble can be
-        fitted `on` other rows, some worlds are asked for their own list.
+        fitted `on` other rows, lists are made anew in the place of some reference rows.
 
         Parameters
         ----------
         X : float array of shape (m, d)
             All new rows.
         rows : int array
-            Those whose worlds are asked for.
+            Those whose e-values are asked for.
         step : StepUp
         """
         augmented = self.augmented_scores(X, rows)
         if self.fitted_on is None:
-            return worlds_by_scores(augmented, step)
-        return worlds_by_lists(self, X, augmented, step)
+            return e_values_by_scores(augmented, step)
+        return e_values_by_refits(self, X, augmented, step)
 
     @property
     def fitted_on(self) -> FloatArray | None:
         """D, where the ensemble can be fitted `on` other rows, which seldom takes long."""
         return None
 
-    def worlds_asked(self, within: int) -> int:
-        """In how many worlds of a row lists are made anew, if so many are within reach."""
+    def refits_for(self, within: int) -> int:
+        """How many rows of E_j the ensemble is fitted without, one by one, of so many in reach."""
         return within
 
     def on(self, reference: FloatArray) -> Ensemble:
@@ -428,21 +429,21 @@ class Ensemble(ABC):
         raise NotImplementedError(f"{type(self).__name__} is fitted once")
 
 
-def worlds_by_scores(
+def e_values_by_scores(
     augmented_blocks: Iterable[AugmentedScores], step: StepUp
-) -> Iterator[tuple[int, Exchanges]]:
-    """Count all worlds of new rows, each by the model on D and the row, which scores everything."""
+) -> Iterator[tuple[int, Fraction]]:
+    """Find e-values of new rows, each by the model on D and the row, which scores everything."""
     for augmented in augmented_blocks:
         for j, own, others in zip(
             augmented.rows.tolist(), augmented.own, augmented.others, strict=True
         ):
-            yield j, count_exchanges(own, np.delete(others, j), step)
+            yield j, e_value_of_one_model(own, np.delete(others, j), step)
 
 
-def worlds_by_lists(
+def e_values_by_refits(
     ensemble: Ensemble, X: FloatArray, augmented_blocks: Iterable[AugmentedScores], step: StepUp
-) -> Iterator[tuple[int, Exchanges]]:
-    """Count all worlds of new rows; lists are as long as full-conformal ranks make them.
+) -> Iterator[tuple[int, Fraction]]:
+    """Find e-values of new rows by lists that are as long as full-conformal ranks make them.
 
     In the worlds of the most unusual rows of E_j every other new row is ranked by a model of its
     own, and the longest of their lists counts: a function of D and x_j as one set and of the other
@@ -460,7 +461,7 @@ def worlds_by_lists(
             among = np.searchsorted(ordered, others[there], side="right")
             ranks = np.searchsorted(ordered, own, side="right")
             longest, every = step.count(among), np.vstack([D, X[j]])
-            most = ensemble.worlds_asked(int((ranks <= _reach(longest, step)).sum()))
+            most = ensemble.refits_for(int((ranks <= _reach(longest, step)).sum()))
             asked = own < ordered[most] if most <= len(D) else np.ones(len(own), dtype=np.bool_)
             # The most unusual row says how far the others are asked; ties are asked together.
             for later in (False, True):
@@ -477,7 +478,7 @@ def worlds_by_lists(
                         other = ensemble.on(np.delete(every, w, axis=0))
                         theirs = other.batch_ranks(batch, rows=near).at_most
                     longest = max(longest, step.count(theirs))
-            yield j, exchanges_at(own, min(longest, cap), step)
+            yield j, e_value(own, int(step.limits[min(longest, cap)]))
 
 
 def _reach(longest: int, step: StepUp) -> int:

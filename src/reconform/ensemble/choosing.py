@@ -23,7 +23,7 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, Int32Array, IntArray, RankArray
 from ..compiled import njit
 from ..parallel import run_blocks, run_threads, track
-from ..statistics.conditional_calibration import Exchanges, StepUp, exchanges_at, longest_list
+from ..statistics.conditional_calibration import StepUp, e_value, longest_list, step_up_limits
 from ..statistics.ranks import Calibration, Choice, Ranks
 from . import (
     AugmentedScores,
@@ -56,7 +56,7 @@ def limits_for(n: int, m: int) -> RankArray:
            [ 0,  3,  7, 11, 15],
            [ 0,  5, 10, 15, 20]])
     """
-    return np.array([StepUp.at(level, n, m).limits for level in LEVELS])
+    return np.array([step_up_limits(level, n, m) for level in LEVELS])
 
 
 def stands_first(enough: Sequence[int | None], m: int) -> int:
@@ -287,13 +287,13 @@ class FullChoice(Ensemble):
             ensemble, measured = self.fitted[k].for_pool(X)
             yield from ensemble.augmented_scores(measured, rows[chosen == k])
 
-    def worlds_of_choice(
+    def e_values_of_choice(
         self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
-    ) -> Iterator[tuple[int, Exchanges]]:
-        """Go through all worlds of some rows; lists have the length that a choice for all gives.
+    ) -> Iterator[tuple[int, Fraction]]:
+        """Find the e-values of some rows; lists have the length that a choice for all gives.
 
-        The detector that stands first is chosen for nearly all rows: if it knows the lists of
-        every world, rows that it ranks have these.
+        The detector that stands first is chosen for nearly all rows: if it can be fitted anew,
+        rows that it ranks have the lists that it makes then.
         """
         pooled, chosen = self._pooled(X), choice.chosen[rows]
         first, _ = pooled[stands_first([one.enough_new for one, _ in pooled], len(X))]
@@ -301,12 +301,12 @@ class FullChoice(Ensemble):
         for k, (ensemble, measured) in enumerate(pooled):
             if ensemble is first and ensemble.fitted_on is not None:
                 exact = chosen == k
-                yield from ensemble.worlds(measured, rows[exact], step)
+                yield from ensemble.e_values(measured, rows[exact], step)
         rows, chosen = rows[~exact], chosen[~exact]
         lengths = dict(zip(rows.tolist(), self._lengths(pooled, rows, step), strict=True))
         for augmented in self.augmented_by_chosen(X, rows, chosen):
             for j, own in zip(augmented.rows.tolist(), augmented.own, strict=True):
-                yield j, exchanges_at(own, lengths[j], step)
+                yield j, e_value(own, int(step.limits[lengths[j]]))
 
     def _lengths(
         self, pooled: list[tuple[Ensemble, FloatArray]], rows: IndexArray, step: StepUp

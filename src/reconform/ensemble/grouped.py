@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -27,10 +28,10 @@ from ..content import Contents
 from ..errors import ReconformError
 from ..frames import stacked
 from ..methods import Plan
-from ..statistics.conditional_calibration import Exchanges, StepUp
+from ..statistics.conditional_calibration import StepUp, e_value
 from ..statistics.joint import JointStepUp
 from ..statistics.ranks import Calibration, Choice, Ranks
-from . import AugmentedScores, Ensemble, Survey, worlds_by_scores
+from . import AugmentedScores, Ensemble, Survey, e_values_by_scores
 from .choosing import FullChoice
 
 
@@ -67,29 +68,29 @@ class GroupedEnsemble(Ensemble):
         """
 
     @abstractmethod
-    def worlds_in(
+    def e_values_in(
         self,
         X: FloatArray,
         codes: IndexArray,
         rows: RankArray,
         step: JointStepUp,
         ranks: Ranks,
-    ) -> Iterator[tuple[int, Exchanges]]:
-        """Go through all worlds of some new rows, which exchange a row with one of its group.
+    ) -> Iterator[tuple[int, Fraction]]:
+        """Find the e-values of some new rows; worlds exchange a row with one of its group.
 
         Parameters
         ----------
         X, codes
             All new rows.
         rows : int array
-            Those whose worlds are asked for; none of unknown groups.
+            Those whose e-values are asked for; none of unknown groups.
         step : JointStepUp
         ranks : Ranks
             What `ranks_in` gave for all rows.
 
         Yields
         ------
-        row, worlds : int, Exchanges
+        row, e_value : int, Fraction
         """
 
     @property
@@ -149,15 +150,15 @@ class OneForAll(GroupedEnsemble):
             X, codes, self.members, together=together, strictly=strictly
         )
 
-    def worlds_in(
+    def e_values_in(
         self,
         X: FloatArray,
         codes: IndexArray,
         rows: RankArray,
         step: JointStepUp,
         ranks: Ranks,
-    ) -> Iterator[tuple[int, Exchanges]]:
-        """Count worlds by one model per row, on all rows and this one, which scores everything."""
+    ) -> Iterator[tuple[int, Fraction]]:
+        """Find e-values by one model per row, on all rows and this one, which scores everything."""
         members = [self.calibration.rows[some] for some in self.members]
         for augmented in _augmented_scores(self.ensemble, X, rows, ranks.choice):
             columns = [augmented.columns(some) for some in members]
@@ -177,7 +178,8 @@ class OneForAll(GroupedEnsemble):
                 alike = codes == codes[j]
                 at_most = np.searchsorted(np.sort(in_world), others[alike], side="right")
                 needed[alike] = step.needed(codes[alike], at_most)
-                yield j, worlds_within(in_world, np.delete(needed, j), int(codes[j]), step)
+                length = step.count(np.delete(needed, j))
+                yield j, e_value(in_world, step.limit(int(codes[j]), length))
 
 
 @dataclass(eq=False)
@@ -214,15 +216,15 @@ class OnePerGroup(GroupedEnsemble):
                 parts.append((rows, rank(X[rows], strictly=strictly)))
         return _joined(parts, len(X))
 
-    def worlds_in(
+    def e_values_in(
         self,
         X: FloatArray,
         codes: IndexArray,
         rows: RankArray,
         step: JointStepUp,
         ranks: Ranks,
-    ) -> Iterator[tuple[int, Exchanges]]:
-        """Count worlds within each group; in them, the ranks in other groups are as they are."""
+    ) -> Iterator[tuple[int, Fraction]]:
+        """Find e-values within each group; the ranks in other groups are as they are."""
         actual = step.needed(codes, ranks.at_most)
         for g, ensemble in enumerate(self.ensembles):
             here = np.flatnonzero(codes == g)
@@ -237,7 +239,7 @@ class OnePerGroup(GroupedEnsemble):
                     at_most = np.searchsorted(np.sort(own), others, side="right")
                     needed[here] = step.needed(codes[here], at_most)
                     row = int(here[j])
-                    yield row, worlds_within(own, np.delete(needed, row), g, step)
+                    yield row, e_value(own, step.limit(g, step.count(np.delete(needed, row))))
 
 
 def _augmented_scores(
@@ -247,39 +249,6 @@ def _augmented_scores(
     if choice is not None and isinstance(ensemble, FullChoice):
         return ensemble.augmented_by_chosen(X, rows, choice.chosen[rows])
     return ensemble.augmented_scores(X, rows)
-
-
-def worlds_within(
-    in_world: FloatArray, needed: RankArray, group: int, step: JointStepUp
-) -> Exchanges:
-    """Count all worlds of a new row, which exchange it with a row of its own group.
-
-    Parameters
-    ----------
-    in_world : float array of shape (n_g + 1,)
-        Scores of the reference rows of the group and of the new row, which comes last.
-    needed : int array
-        For every other new row the length of the shortest list that may hold it: in the group of
-        the new row by its rank among all of `in_world`, elsewhere as in every world.
-    group : int
-    step : JointStepUp
-
-    Returns
-    -------
-    Exchanges
-
-    Notes
-    -----
-    As in `statistics.conditional_calibration.count_exchanges`: in every world that finds the row
-    at place j the list has the same length, and finds it iff its rank is within its limit.
-    """
-    ordered, rows = np.sort(in_world), len(in_world)
-    length = step.count(needed)
-    limit = step.limit(group, length)
-    found = int(np.searchsorted(ordered, ordered[limit])) if limit < rows else rows
-    rank = int(np.searchsorted(ordered, in_world[-1], side="right"))
-    lists = ((length, found),) if found else ()
-    return Exchanges(rank, length if rank <= limit else 0, lists, rows)
 
 
 def joined_calibration(parts: Sequence[Calibration], places: Sequence[IndexArray]) -> Calibration:
@@ -378,11 +347,11 @@ class WithAnomalies(Ensemble):
         for augmented in self.inner.augmented_scores(self._beside(X), rows):
             yield replace(augmented, others=np.ascontiguousarray(augmented.others[:, : len(X)]))
 
-    def worlds(
+    def e_values(
         self, X: FloatArray, rows: RankArray, step: StepUp
-    ) -> Iterator[tuple[int, Exchanges]]:
-        """Go through all worlds of some new rows; the anomalies are in none of the lists."""
-        return worlds_by_scores(self.augmented_scores(X, rows), step)
+    ) -> Iterator[tuple[int, Fraction]]:
+        """Find the e-values of some new rows; the anomalies are in none of the lists."""
+        return e_values_by_scores(self.augmented_scores(X, rows), step)
 
     def survey(self) -> Survey:
         """Begin a survey in which the anomalies stand beside the new rows."""

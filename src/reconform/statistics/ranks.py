@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from .exact import Grid
 
 if TYPE_CHECKING:
     from ..methods import Plan  # plans use the aggregation of this package
-    from .conditional_calibration import Exchanges  # which are made from ranks
     from .joint import JointRanks  # which are decided by what needs ranks
 
 Kernel = Callable[[int, int], object]
@@ -184,8 +184,8 @@ class RankedBatch:
         Ranks lie in 1 .. n_calibration + 1.
     smoothed : bool
         Whether the p-values are smoothed, and so off the grid.
-    worlds : callable, optional
-        `Ensemble.worlds` of these rows, for a certificate.
+    e_values : callable, optional
+        `Ensemble.e_values` of these rows, for a certificate.
     joint : JointRanks, optional
         Where ranks are joint ranks of several groups.
     """
@@ -196,7 +196,7 @@ class RankedBatch:
     calibration: Calibration
     n_calibration: int
     smoothed: bool = False
-    worlds: Callable[[RankArray, Any], Iterator[tuple[int, Exchanges]]] | None = None
+    e_values: Callable[[RankArray, Any], Iterator[tuple[int, Fraction]]] | None = None
     joint: JointRanks | None = None
 
 

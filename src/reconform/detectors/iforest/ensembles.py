@@ -277,7 +277,7 @@ class EnteredForest(EnteredEnsemble):
         """D."""
         return self.reference
 
-    def worlds_asked(self, within: int) -> int:
+    def refits_for(self, within: int) -> int:
         """Some of them: anomalies in the model make lists of one model far too short."""
         return max(1, MOST_ROWS // len(self.reference))
 

@@ -405,7 +405,7 @@ class FullNeighbours(Ensemble):
         tree = tree_of(self.search)
         return tree.rows if tree.formula.embed is None else None
 
-    def worlds_asked(self, within: int) -> int:
+    def refits_for(self, within: int) -> int:
         """All if their references have few cells; else none, and the list of one model will do."""
         return within if within * tree_of(self.search).rows.size <= MOST_CELLS else 0
 
