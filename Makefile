@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-all test-lowest test-slow dist check measure fuzz bench compare study-paper test-spark docs docs-serve format clean
+.PHONY: demo test test-all test-lowest test-slow dist check measure fuzz bench compare study-paper test-spark test-mlflow docs docs-serve format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -83,9 +83,12 @@ compare: .venv-bench/.installed
 study-paper: $(VENV)/.test-installed
 	$(BIN)/python results/make.py --store .study --jobs 2
 
-# The Spark recipe of docs/distributed.md, for real; pyspark is too large for the ordinary tests.
+# Spark with two executors, one of which is killed, and MLflow, asked over HTTP: large downloads, so not in make test.
 test-spark: .venv-spark/.installed
-	.venv-spark/bin/python -m pytest -q -rs -o addopts="" tests_spark
+	.venv-spark/bin/python -m pytest -q -rs -o addopts="" tests_external/test_spark.py
+
+test-mlflow: .venv-mlflow/.installed
+	.venv-mlflow/bin/python -m pytest -q -rs -W default -o addopts="" tests_external/test_mlflow.py
 
 # The documentation site, in site/: sources are read, not run. A warning, such as a dead link, is an error.
 docs: .venv-docs/.installed
@@ -131,7 +134,12 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 
 .venv-spark/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-spark
-	.venv-spark/bin/python -m pip install --quiet --disable-pip-version-check --editable . 'pandas<3' pyarrow pytest pyspark
+	.venv-spark/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]' 'pandas<3' pytest psutil
+	@touch $@
+
+.venv-mlflow/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-mlflow
+	.venv-mlflow/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[mlflow]' pandas pytest
 	@touch $@
 
 # The site needs none of the packages that reconform runs on, so only those of the extra are installed.
@@ -142,4 +150,4 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-docs site .venv-3.* .venv-lowest dist .venv-bench .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs site .venv-3.* .venv-lowest dist .venv-bench .venv-spark .venv-mlflow .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
