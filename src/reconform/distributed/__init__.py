@@ -22,7 +22,7 @@ from ..errors import ReconformError
 from ..files.judge import check_grouped
 from ..rule import Rule, RuleOptions
 from ..scan import scan
-from .rows import Columns, DistributedDiscoveries, DistributedRows
+from .rows import DistributedDiscoveries, DistributedRows, UsedColumns
 
 __all__ = ["DistributedDiscoveries", "discover"]
 
@@ -61,7 +61,7 @@ def discover(
     groups : str or int, optional
         The column of groups, where `cad` was fitted with groups; of an array the position.
     id_columns : sequence of str
-        Columns that tell which row is which; they are carried through to `frame`. Of Spark, which
+        UsedColumns that tell which row is which; they are carried through to `frame`. Of Spark, which
         has no row labels, all columns are if none are named.
     rule : Rule, optional
         The decision as a value, in place of `fdr` and the other keywords.
@@ -94,7 +94,7 @@ def discover(
     check_grouped(cad, groups, "groups")
     source = _source(data)
     cad, rule = _suited(cad, rule, source)
-    source = source.judged_by(cad, Columns.of(cad, source, id_columns, groups))
+    source = source.judged_by(cad, UsedColumns.of(cad, source, id_columns, groups))
     if rule.whole_batch(cad) is not None:
         return _certified(cad, rule, source)
     with source.running():

@@ -50,7 +50,7 @@ class DistributedDiscoveries(CountedDiscoveries):
 
 
 @dataclass(frozen=True)
-class Columns:
+class UsedColumns:
     """Which columns are looked at, which are carried through.
 
     Attributes
@@ -74,7 +74,7 @@ class Columns:
         source: DistributedRows,
         id_columns: Sequence[str],
         group: str | int | None,
-    ) -> Columns:
+    ) -> UsedColumns:
         """Match the columns of a collection with those that the detector was fitted with."""
         columns, ids = source.names, list(id_columns) or source.carried
         taken = [name for name in ids if name in {*RESULTS, *CERTIFIED}]
@@ -118,18 +118,18 @@ class DistributedRows(ABC):
     data : dask or Spark frame
     cad : ConformalDetector
         The one that judges the rows; None until it is known how many they are.
-    columns : Columns
+    columns : UsedColumns
     """
 
     data: Any
     cad: ConformalDetector = None  # type: ignore[assignment]
-    columns: Columns = None  # type: ignore[assignment]
+    columns: UsedColumns = None  # type: ignore[assignment]
 
     name = ""
     in_memory = False
     has_names = True
 
-    def judged_by(self, cad: ConformalDetector, columns: Columns) -> Self:
+    def judged_by(self, cad: ConformalDetector, columns: UsedColumns) -> Self:
         """The same rows, for a detector."""
         return replace(self, cad=cad, columns=columns)
 
@@ -191,7 +191,7 @@ class DistributedRows(ABC):
         return part_of(self.cad, self.columns, whole, "data")
 
 
-def part_of(cad: ConformalDetector, columns: Columns, part: Any, name: str) -> RowsPart:
+def part_of(cad: ConformalDetector, columns: UsedColumns, part: Any, name: str) -> RowsPart:
     """The rows of a pandas frame as the detector sees them; say which part cannot be judged."""
     try:
         return cad.part_of(columns.rows(part), columns.groups(part))
@@ -206,13 +206,13 @@ class Work:
     Attributes
     ----------
     cad : ConformalDetector
-    columns : Columns
+    columns : UsedColumns
     call : callable
         What is made of the rows of a part.
     """
 
     cad: ConformalDetector
-    columns: Columns
+    columns: UsedColumns
     call: Callable[[RowsPart], Any]
 
     def done(self, part: Any, name: str) -> Any:
