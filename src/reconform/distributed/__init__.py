@@ -61,7 +61,7 @@ def discover(
     groups : str or int, optional
         The column of groups, where `cad` was fitted with groups; of an array the position.
     id_columns : sequence of str
-        UsedColumns that tell which row is which; they are carried through to `frame`. Of Spark, which
+        Columns that tell which row is which; they are carried through to `frame`. Of Spark, which
         has no row labels, all columns are if none are named.
     rule : Rule, optional
         The decision as a value, in place of `fdr` and the other keywords.
