@@ -63,7 +63,6 @@ RULES: dict[str, dict[str, Any]] = {
     "proven": {"validity": "proven", "fdr": 0.2},
     "false alarms": {"false_alarms": 2},
     "ebh": {"procedure": "ebh", "fdr": 0.3},
-    "dkw": {"conditional": "dkw"},
     "simes": {"conditional": "simes"},
 }
 

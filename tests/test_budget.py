@@ -123,8 +123,6 @@ def test_proven_and_conditional_p_values(data, cad):
     assert np.array_equal(proven.mask, (2 * proven.ranks - 1) * 150 <= 2 * 401)
     given = cad.discover(data[1], false_alarms=2, conditional="simes")
     assert "given the calibration set, proven for all but the stated share" in given.guarantee
-    rough = cad.discover(data[1], false_alarms=2, conditional="asymptotic")
-    assert "only approximately" in rough.guarantee
     with pytest.raises(ValueError, match="none is known for jab"):
         ConformalDetector("knn", "jab+", random_state=0).fit(data[0]).discover(
             data[1], false_alarms=2, validity="proven"

@@ -810,7 +810,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             With ``"proven"``, p-values for which P(p <= α) <= α is a theorem:
             (2r - 1) / (n + 1) for rank r of jackknife+, a little more for cv+, unchanged for split,
             prefit and full, refused for methods that are only measured.
-        conditional : {"simes", "dkw", "montecarlo", "asymptotic"}, optional
+        conditional : {"simes", "montecarlo"}, optional
             For split and prefit: p-values that are valid given the calibration set, for all but a
             share 1 - `confidence` of calibration sets (Bates et al. 2023).
         confidence : float, default=0.9

@@ -80,7 +80,7 @@ class Rule:
         With ``"proven"``, p-values for which P(p <= α) <= α is a theorem, and only lists whose
         false discovery rate is one. With ``"nominal"``, those of the paper. ``"auto"`` stands for
         one of them, see `resolved`.
-    conditional : {"simes", "dkw", "montecarlo", "asymptotic"}, optional
+    conditional : {"simes", "montecarlo"}, optional
         For split and prefit: p-values that are valid given the calibration set, for all but a
         share 1 - `confidence` of calibration sets.
     confidence : float, default=0.9

@@ -166,7 +166,7 @@ def test_anomalies_that_resemble_each_other_are_looked_beyond_and_warned_of(rng)
         (lambda cad, X: cad.predict(X), "a row by itself has no p-value"),
         (lambda cad, X: cad.rank_counts(X), "the counts of batches are merged"),
         (lambda cad, X: cad.threshold(), "threshold needs one model"),
-        (lambda cad, X: cad.discover(X, conditional="dkw"), "known before new rows are"),
+        (lambda cad, X: cad.discover(X, conditional="simes"), "known before new rows are"),
         (lambda cad, X: save(cad, "never-written.rcad"), "no model exists that could be saved"),
     ],
 )

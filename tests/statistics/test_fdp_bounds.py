@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize
 
 from reconform.statistics import bounds as fdp_bounds
-from reconform.statistics.bounds import KINDS, false_discovery_table, fdp_bound, null_envelope
+from reconform.statistics.bounds import false_discovery_table, fdp_bound, null_envelope
 
 
 def miss(envelope, n, nulls):
@@ -42,14 +41,13 @@ def test_the_count_of_orders_is_right():
     assert miss(envelope, n, nulls) == pytest.approx(worse / comb(n + nulls, n), abs=1e-15)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("n", "nulls"), [(1, 1), (1, 40), (40, 1), (9, 9), (30, 200), (200, 30), (250, 250)]
 )
-def test_the_envelope_has_its_confidence(kind, n, nulls):
+def test_the_envelope_has_its_confidence(n, nulls):
     # Exact, but for the simulated critical value: it is too low with probability 1e-4 at most.
     for confidence in (0.5, 0.9, 0.99):
-        envelope = null_envelope(n, nulls, confidence, kind=kind)
+        envelope = null_envelope(n, nulls, confidence)
         assert (np.diff(envelope) >= 0).all()
         assert (envelope[0], envelope[-1]) == (0, nulls)
         assert miss(envelope, n, nulls) <= 1 - confidence + 1e-12
@@ -62,9 +60,8 @@ def test_the_simulated_envelope_is_sharp(n, nulls):
     assert miss(null_envelope(n, nulls, 0.9), n, nulls) > 0.07
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n", "m"), [(60, 40), (12, 100)])
-def test_fewer_normal_rows_have_lower_envelopes_that_hold(kind, n, m):
+def test_fewer_normal_rows_have_lower_envelopes_that_hold(n, m):
     # Along the way down every curve has its confidence (simulation: 1e-4 each), for all numbers
     # of normal rows that it serves, and lies below the one before. (12 and 100 are an instance
     # where curves that do not know of each other cross.)
@@ -74,7 +71,7 @@ def test_fewer_normal_rows_have_lower_envelopes_that_hold(kind, n, m):
     assert sizes[-1] == 1
     above = np.full(n + 2, m)
     for step, size in enumerate(sizes):
-        envelope = fdp_bounds._envelope(n, m, step, risk, kind, 0)
+        envelope = fdp_bounds._envelope(n, m, step, risk, 0)
         assert (envelope <= above).all()
         served = range(sizes[step + 1] + 1 if step + 1 < len(sizes) else 1, size + 1)
         for nulls in served:
@@ -82,52 +79,35 @@ def test_fewer_normal_rows_have_lower_envelopes_that_hold(kind, n, m):
         above = envelope
 
 
-@pytest.mark.parametrize(("n", "nulls"), [(5, 7), (1000, 300), (300, 1000)])
-def test_dkw_is_the_formula_of_the_paper(n, nulls):
-    tau = n * nulls / (n + nulls)
-
-    def excess(x):
-        factor = 1 + 2 * np.sqrt(2 * np.pi) * x * tau / np.sqrt(n + nulls)
-        return factor * np.exp(-2 * tau * x**2) - 0.05
-
-    margin = optimize.brentq(excess, 0.01, 3)
-    levels = np.arange(1, n + 2) / (n + 1) + min(margin, 1)
-    expected = np.minimum(np.floor(nulls * levels + 1e-6), nulls)
-    assert null_envelope(n, nulls, 0.95, kind="dkw")[1:].tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40)
 @given(ranks=st.lists(st.one_of(st.just(1), st.integers(1, 9)), min_size=1, max_size=9))
-def test_the_table_is_full_closed_testing(kind, ranks):
+def test_the_table_is_full_closed_testing(ranks):
     # A set of rows may be normal unless some N(r) among them is beyond the envelope of its size.
     n, m, risk = 8, len(ranks), Fraction(1, 2)
     sizes = fdp_bounds._sizes(m)
     envelopes = {}
     for size in range(1, m + 1):
         step = max(i for i, s in enumerate(sizes) if s >= size)
-        envelopes[size] = fdp_bounds._envelope(n, m, step, risk, kind, 0)
+        envelopes[size] = fdp_bounds._envelope(n, m, step, risk, 0)
     expected = np.zeros(n + 2, dtype=int)
     for chosen in product([False, True], repeat=m):
         subset = np.bincount(np.array(ranks)[list(chosen)], minlength=n + 2).cumsum()
         if not any(chosen) or (subset <= envelopes[sum(chosen)]).all():
             expected = np.maximum(expected, subset)
     counts = np.bincount(ranks, minlength=n + 2)
-    table = false_discovery_table(counts, 1 - risk, kind=kind)
+    table = false_discovery_table(counts, 1 - risk)
     assert table.tolist() == expected.tolist()
 
 
-def test_sharper_than_dkw_where_anomalies_are(rng):
+def test_the_bound_is_close_to_the_truth_where_anomalies_are(rng):
     # Means over 50 batches; the gap is tens of standard errors wide.
-    bounds = {kind: np.zeros(3) for kind in KINDS}
+    bounds = np.zeros(3)
     for _ in range(50):
         scores = rng.normal(size=2000)
         scores[1900:] -= 4
         ranks = ranks_of(scores[:1000], scores[1000:])
-        for kind in KINDS:
-            bounds[kind] += fdp_bound(ranks, 1000, [0.005, 0.01, 0.05], 0.95, kind=kind) / 50
-    assert (bounds["montecarlo"] < [0.2, 0.25, 0.5]).all()
-    assert (bounds["dkw"] > [0.6, 0.6, 0.6]).all()
+        bounds += fdp_bound(ranks, 1000, [0.005, 0.01, 0.05], 0.95) / 50
+    assert (bounds < [0.2, 0.25, 0.5]).all()
 
 
 @given(n=st.integers(1, 300), data=st.data())
@@ -136,8 +116,8 @@ def test_thresholds_compare_as_p_values_do(n, data):
     ranks = np.array(data.draw(st.lists(st.integers(1, n + 1), min_size=1, max_size=20)))
     p = ranks / (n + 1)
     limits = np.concatenate([p, np.nextafter(p, 0), [0.0, 1.0, 0.5, -1.0, 7.0]])
-    table = false_discovery_table(np.bincount(ranks, minlength=n + 2), 0.9, kind="dkw")
-    bounds = fdp_bound(ranks, n, limits, 0.9, kind="dkw")
+    table = false_discovery_table(np.bincount(ranks, minlength=n + 2), 0.9)
+    bounds = fdp_bound(ranks, n, limits, 0.9)
     for limit, bound in zip(limits, bounds, strict=True):
         flagged = ranks[p <= limit]
         expected = table[flagged.max()] / len(flagged) if len(flagged) else 0.0
@@ -169,8 +149,6 @@ def test_bad_arguments():
         fdp_bound([0.1], 9, 0.1)
     with pytest.raises(ValueError, match=r"ranks must lie in 1 .. 10; got 0 .. 3"):
         fdp_bound([0, 3], 9, 0.1)
-    with pytest.raises(ValueError, match="kind must be one of 'montecarlo', 'dkw'"):
-        fdp_bound([1], 9, 0.1, kind="simes")
     with pytest.raises(ValueError, match="thresholds must be numbers; got NaN"):
         fdp_bound([1], 9, [np.nan])
     with pytest.raises(ValueError, match=r"confidence must be at most 0\.999"):

@@ -23,12 +23,10 @@ import numpy.typing as npt
 from scipy import special
 
 from ..arrays import FloatArray, IndexArray, IntArray
-from ..errors import ReconformError, check_count, unknown_choice
+from ..errors import ReconformError, check_count
 from .exact import exact_fraction
 from .fdr import RankCounts
 from .thresholds import critical_value, rank_grid, simulation_size
-
-KINDS = ("montecarlo", "dkw")
 
 # What was simulated is compared again; its last bit must not decide.
 _HAIR = 1 + 1e-12
@@ -42,7 +40,6 @@ def fdp_bound(
     thresholds: npt.ArrayLike,
     confidence: float | Fraction = 0.95,
     *,
-    kind: str = "montecarlo",
     seed: int = 0,
 ) -> FloatArray:
     """Bound the false discovery proportion among the rows with p <= threshold.
@@ -59,9 +56,7 @@ def fdp_bound(
     thresholds : array-like of float
         On the scale of the p-values r / (n + 1).
     confidence : float
-        At most 0.999 for ``"montecarlo"``.
-    kind : {"montecarlo", "dkw"}
-        How the curve E is found; see `null_envelope`.
+        At most 0.999.
     seed : int
         The seed of the simulation.
 
@@ -85,7 +80,7 @@ def fdp_bound(
     array([0.1 , 0.2 , 0.55])
     """
     counts = _count(ranks, check_count("n", n, least=1))
-    return counted_fdp_bound(counts, thresholds, confidence, kind=kind, seed=seed)
+    return counted_fdp_bound(counts, thresholds, confidence, seed=seed)
 
 
 def counted_fdp_bound(
@@ -93,7 +88,6 @@ def counted_fdp_bound(
     thresholds: npt.ArrayLike,
     confidence: float | Fraction = 0.95,
     *,
-    kind: str = "montecarlo",
     seed: int = 0,
 ) -> FloatArray:
     """Bound the false discovery proportion, as `fdp_bound`, from the counts of the ranks.
@@ -102,14 +96,14 @@ def counted_fdp_bound(
     ----------
     counts : int array of shape (n + 2,)
         As `RankCounts` keeps them.
-    thresholds, confidence, kind, seed
+    thresholds, confidence, seed
         As in `fdp_bound`.
     """
     n = len(counts) - 2
     limits = np.asarray(thresholds, dtype=np.float64)
     if np.isnan(limits).any():
         raise ReconformError("thresholds must be numbers; got NaN.")
-    table = false_discovery_table(counts, confidence, kind=kind, seed=seed)
+    table = false_discovery_table(counts, confidence, seed=seed)
     upto = np.cumsum(counts)
     # The largest rank whose p-value, as the float that users see, is within the threshold.
     rank = np.clip(np.floor(limits * (n + 1)), 0, n + 1).astype(np.int64)
@@ -122,7 +116,6 @@ def false_discovery_table(
     counts: npt.ArrayLike,
     confidence: float | Fraction = 0.95,
     *,
-    kind: str = "montecarlo",
     seed: int = 0,
 ) -> IntArray:
     """Bound the number of normal rows of rank at most r, for all r simultaneously.
@@ -131,7 +124,7 @@ def false_discovery_table(
     ----------
     counts : int array of shape (n + 2,)
         How many rows of the batch have each rank, as `RankCounts` keeps them; entry 0 is unused.
-    confidence, kind, seed
+    confidence, seed
         As in `fdp_bound`.
 
     Returns
@@ -169,8 +162,6 @@ def false_discovery_table(
             "counts must be integers, one for each of the ranks 0 .. n + 1; "
             f"got shape {array.shape} and type {array.dtype}."
         )
-    if kind not in KINDS:
-        raise unknown_choice("kind", kind, KINDS)
     risk = 1 - exact_fraction("confidence", confidence)
     n, m = len(array) - 2, int(array.sum())
     upto = np.cumsum(array)
@@ -178,7 +169,7 @@ def false_discovery_table(
         return upto
     sizes = _sizes(m)
     for step in range(len(sizes)):
-        envelope = _envelope(n, m, step, risk, kind, seed)
+        envelope = _envelope(n, m, step, risk, seed)
         nulls = int((envelope + m - upto).min())
         below = sizes[step + 1] if step + 1 < len(sizes) else 0
         if nulls > below:
@@ -192,7 +183,6 @@ def null_envelope(
     nulls: int,
     confidence: float | Fraction = 0.95,
     *,
-    kind: str = "montecarlo",
     seed: int = 0,
 ) -> IntArray:
     """Bound the number of normal rows of rank at most r, for all r, if there are `nulls` of them.
@@ -204,7 +194,6 @@ def null_envelope(
     nulls : int
         Number of normal test rows, s. The bound holds for fewer as well.
     confidence : float
-    kind : {"montecarlo", "dkw"}
     seed : int
 
     Returns
@@ -214,17 +203,12 @@ def null_envelope(
 
     Notes
     -----
-    ``"montecarlo"``
-        E(r) is the largest v for which the log-likelihood ratio of the two-by-two table with
-        r - 1/2 of n calibration and v - 1/2 of s test scores is at most c, in the lower half of
-        the ranks; s in the upper half. This is the two-sample form of the Berk-Jones band of
-        `conditional_table`, which it tends to as s grows, and close to taking beta-binomial
-        quantiles of one level for all r. c is simulated from the urn, and rounded up such that
-        the confidence is missed with probability at most 0.0001 over the simulation.
-    ``"dkw"``
-        E(r) = s (r / (n + 1) + λ), with (1 + 2 sqrt(2π) λ τ / sqrt(n + s)) exp(-2 τ λ²) <= δ and
-        τ = n s / (n + s) (Gazin, Blanchard, Roquain 2024, Theorem 2.4).
-
+    E(r) is the largest v for which the log-likelihood ratio of the two-by-two table with
+    r - 1/2 of n calibration and v - 1/2 of s test scores is at most c, in the lower half of
+    the ranks; s in the upper half. This is the two-sample form of the Berk-Jones band of
+    `conditional_table`, which it tends to as s grows, and close to taking beta-binomial
+    quantiles of one level for all r. c is simulated from the urn, and rounded up such that
+    the confidence is missed with probability at most 0.0001 over the simulation.
     The simulation takes about 1.5 s for n = s = 100,000 and 2.5 s for a million each, once for
     every n, s and confidence; a batch with many anomalies takes one for every tenth of the rows
     that is ruled out. Memory is a few arrays of n + 2 entries.
@@ -238,14 +222,10 @@ def null_envelope(
     --------
     >>> null_envelope(1000, 1000)[[1, 10, 100]]
     array([  8,  25, 139])
-    >>> null_envelope(1000, 1000, kind="dkw")[[1, 10, 100]]
-    array([ 68,  77, 167])
     """
     n, nulls = check_count("n", n, least=1), check_count("nulls", nulls, least=1)
-    if kind not in KINDS:
-        raise unknown_choice("kind", kind, KINDS)
     risk = 1 - exact_fraction("confidence", confidence)
-    return _envelope(n, nulls, 0, risk, kind, seed)
+    return _envelope(n, nulls, 0, risk, seed)
 
 
 def _count(ranks: npt.ArrayLike, n: int) -> IntArray:
@@ -270,7 +250,7 @@ def _sizes(m: int) -> list[int]:
 # --- the curve E ---------------------------------------------------------------------------------
 
 
-def _envelope(n: int, m: int, step: int, risk: Fraction, kind: str, seed: int) -> IntArray:
+def _envelope(n: int, m: int, step: int, risk: Fraction, seed: int) -> IntArray:
     """E for the step-th of the sizes below m; nowhere above that of the step before.
 
     Size s serves all numbers of normal rows from the next size up to s, as N(r) can only grow with
@@ -278,26 +258,12 @@ def _envelope(n: int, m: int, step: int, risk: Fraction, kind: str, seed: int) -
     rows be searched from the top without a look at what is further down.
     """
     nulls = _sizes(m)[step]
-    if kind == "dkw":
-        return _dkw(n, nulls, risk)
     ranks = _grid(n, m)
     envelope = np.full(n + 2, nulls)
     envelope[0] = 0
     cells = np.searchsorted(ranks, np.arange(1, ranks[-1] + 1))
     envelope[1 : ranks[-1] + 1] = _montecarlo(n, m, step, risk, seed)[cells]
     return envelope
-
-
-def _dkw(n: int, nulls: int, risk: Fraction) -> IntArray:
-    tau = n * nulls / (n + nulls)
-    slope = 2 * math.sqrt(2 * math.pi) * tau / math.sqrt(n + nulls)
-    margin = 1.0
-    for _ in range(60):  # falls to the solution from above: each value is a valid margin
-        margin = min(1.0, math.sqrt((math.log1p(slope * margin) - math.log(risk)) / (2 * tau)))
-    level = np.arange(n + 2) / (n + 1) + margin
-    level[0] = 0.0
-    # An integer must not be lost to rounding.
-    return np.minimum(np.floor(nulls * level + 1e-9), nulls).astype(np.int64)
 
 
 def _grid(n: int, m: int) -> IntArray:

@@ -30,7 +30,6 @@ from .fdr import (
     named_procedures,
 )
 from .ranks import RankedBatch
-from .thresholds import BANDS
 
 if TYPE_CHECKING:
     from ..methods import Plan  # plans use the aggregation of this package
@@ -68,7 +67,6 @@ CERTIFIABLE = " `validity='proven'` gives a proven list."
 SAME = "normal new rows come from the same process as the reference"
 PROVEN, MEASURED = "proven", "measured, not proven"
 GIVEN_CALIBRATION = "proven for all but the stated share of calibration sets"
-APPROXIMATE = "approximately, for large samples"
 
 
 @dataclass(frozen=True)
@@ -268,11 +266,6 @@ class Guarantee:
                 f"FDR measured, not proven, for {procedure.upper()} on {conditional} conditional "
                 "p-values."
             )
-        if conditional is not None and not BANDS[conditional].proven:
-            return APPROXIMATE, (
-                f"FDR of {procedure.upper()} holds given the calibration set only approximately: "
-                f"the band behind {conditional} conditional p-values is a large-sample one."
-            )
         if conditional is not None:
             return GIVEN_CALIBRATION, (
                 f"FDR proven for {procedure.upper()} given the calibration set, for all but the "
@@ -303,11 +296,6 @@ class Guarantee:
         at most m of them: no more is needed.
         """
         said = f"Expected number of false alarms at most {float(level):g}"
-        if conditional is not None and not BANDS[conditional].proven:
-            return APPROXIMATE, (
-                f"{said} given the calibration set only approximately: the band behind "
-                f"{conditional} conditional p-values is a large-sample one."
-            )
         if conditional is not None:
             return GIVEN_CALIBRATION, (
                 f"{said} given the calibration set, proven for all but the stated share of "

@@ -254,7 +254,6 @@ _SPACING = 0.2
 # the nominal one with at most this probability.
 SIMULATION_RISK = Fraction(1, 10_000)
 _LARGEST_SIMULATED = Fraction(999, 1000)
-_ASYMPTOTIC_FROM = 16  # log log log n > 0
 
 
 def conditional_table(
@@ -269,12 +268,12 @@ def conditional_table(
     ----------
     n : int
         Number of calibration scores.
-    kind : {"simes", "dkw", "montecarlo", "asymptotic"}
+    kind : {"simes", "montecarlo"}
         How the bounds b_r are shaped; see Notes.
     confidence : float
         1 - δ. At most 0.999 for ``"montecarlo"``.
     seed : int
-        The seed of the simulation behind ``"montecarlo"``; ignored by the others.
+        The seed of the simulation behind ``"montecarlo"``; ignored by ``"simes"``.
 
     Returns
     -------
@@ -288,20 +287,12 @@ def conditional_table(
         b_{n+1-i} = 1 - (δ i(i-1)...(i-k+1) / n(n-1)...(n-k+1))^(1/k) with k = n // 2, from the
         generalised Simes inequality. Coverage is exactly 1 - δ. Sharpest at the smallest ranks,
         where b_1 is about 2 log(1/δ) / n; says nothing (1) in the upper half.
-    ``"dkw"``
-        b_r = (r - 1)/n + sqrt(log(1/δ) / 2n), from Massart's one-sided inequality; for δ > 1/2,
-        where it is not proven, with δ = 1/2. A little sharper than the two-sided form that is
-        often used. Weak at small ranks: no p-value is below sqrt(log(1/δ) / 2n).
     ``"montecarlo"``
         b_r solves n KL((r - 1/2)/n, b_r) = c, in the lower half, KL the divergence of two coins:
         the one-sided Berk-Jones band, whose ranks have nearly equal shares in δ. c is simulated,
         and rounded up such that the coverage is below 1 - δ with probability at most 0.0001 over
         the simulation. Close to ``"simes"`` at the smallest ranks, clearly sharper from a few
         dozen on.
-    ``"asymptotic"``
-        b_r = r/n + c_n sqrt(r (n - r)) / n^(3/2), c_n from the limit law of Eicker and Jaeschke.
-        Its coverage tends to 1 - δ; for finite n it is approximate and nothing is proven.
-
     Scores may have ties: conservative ranks only gain from them (docs/guarantees).
 
     References
@@ -311,9 +302,6 @@ def conditional_table(
 
     S. K. Sarkar, "Generalizing Simes' test and Hochberg's stepup procedure", Annals of Statistics
     36 (2008).
-
-    P. Massart, "The tight constant in the Dvoretzky-Kiefer-Wolfowitz inequality", Annals of
-    Probability 18 (1990).
 
     R. H. Berk, D. H. Jones, "Goodness-of-fit test statistics that dominate the Kolmogorov
     statistics", Zeitschrift für Wahrscheinlichkeitstheorie 47 (1979).
@@ -328,7 +316,7 @@ def conditional_table(
     if kind not in BANDS:
         raise unknown_choice("kind", kind, BANDS)
     risk = 1 - exact_fraction("confidence", confidence)
-    bounds = BANDS[kind].bounds(n, risk, seed)
+    bounds = BANDS[kind](n, risk, seed)
     table = np.ones(n + 2)
     table[0] = 0.0
     # U_(r) <= U_(r') <= b_r' for r' > r, so a bound holds for every rank below its own.
@@ -349,25 +337,6 @@ def _simes(n: int, risk: Fraction, seed: int) -> FloatArray:
     return bounds
 
 
-def _dkw(n: int, risk: Fraction, seed: int) -> FloatArray:
-    margin = math.sqrt(-math.log(min(risk, Fraction(1, 2))) / (2 * n))
-    return np.arange(n) / n + margin
-
-
-def _asymptotic(n: int, risk: Fraction, seed: int) -> FloatArray:
-    if n < _ASYMPTOTIC_FROM:
-        raise ReconformError(
-            f"`kind='asymptotic'` needs at least {_ASYMPTOTIC_FROM} calibration rows; got {n}. "
-            "Use `kind='simes'`, which is exact for every n."
-        )
-    loglog = math.log(math.log(n))
-    quantile = -math.log(-math.log1p(-risk))
-    centre = 2 * loglog + 0.5 * math.log(loglog) - 0.5 * math.log(math.pi)
-    scale = max((quantile + centre) / math.sqrt(2 * loglog), 0.0)
-    r = np.arange(1.0, n + 1)
-    return np.asarray(r / n + scale * np.sqrt(r * (n - r)) / n**1.5)
-
-
 def _montecarlo(n: int, risk: Fraction, seed: int) -> FloatArray:
     ranks = rank_grid(n)
     critical = _critical_divergence(n, risk, seed)
@@ -381,27 +350,10 @@ def _montecarlo(n: int, risk: Fraction, seed: int) -> FloatArray:
     return bounds
 
 
-@dataclass(frozen=True)
-class Band:
-    """A row of the table of calibration-conditional p-values.
-
-    Attributes
-    ----------
-    bounds : callable
-        b_1, ..., b_n from n, the risk δ and a seed.
-    proven : bool
-        Whether it holds for every n; otherwise it is a large-sample band.
-    """
-
-    bounds: Callable[[int, Fraction, int], FloatArray]
-    proven: bool = True
-
-
-BANDS: dict[str, Band] = {
-    "simes": Band(_simes),
-    "dkw": Band(_dkw),
-    "montecarlo": Band(_montecarlo),
-    "asymptotic": Band(_asymptotic, proven=False),
+# b_1, ..., b_n from n, the risk δ and a seed.
+BANDS: dict[str, Callable[[int, Fraction, int], FloatArray]] = {
+    "simes": _simes,
+    "montecarlo": _montecarlo,
 }
 
 
@@ -457,7 +409,7 @@ def simulation_size(columns: int, risk: Fraction, *, budget: int) -> int:
     if 1 - risk > _LARGEST_SIMULATED:
         raise ReconformError(
             f"confidence must be at most {float(_LARGEST_SIMULATED)} where bounds are simulated; "
-            f"got {float(1 - risk)}. Use a kind that has a formula: 'dkw', or 'simes' for p-values."
+            f"got {float(1 - risk)}. For p-values 'simes' has a formula."
         )
     return max(min(math.ceil(1_000 / risk), budget // columns), math.ceil(30 / risk), 2_000)
 
