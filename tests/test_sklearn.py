@@ -47,16 +47,16 @@ from reconform.detectors import (
 from reconform.methods import method_names
 
 ESTIMATORS = [
-    ConformalDetector("knn", Split(), random_state=0),
     ConformalDetector("knn", Split(), ties="randomized", random_state=0),
     ConformalDetector("knn", CrossValidation(folds=3), random_state=0),
-    ConformalDetector("knn", Bootstrap(draws=10), random_state=0),
 ]
 
 # The others, which say little more: once in a while.
 SLOW = [
     ConformalDetector("knn", method, random_state=0)
     for method in (
+        Split(),
+        Bootstrap(draws=10),
         Jackknife(),
         Jackknife(variant="basic"),
         CrossValidation(folds=3, variant="basic"),

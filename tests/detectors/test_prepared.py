@@ -470,7 +470,7 @@ def test_rare_labels_in_all_worlds_within_groups(name):
     assert excess(judged(judge, len(rows)), groups=groups) <= 0
 
 
-@pytest.mark.parametrize("method", [*METHODS, "split", "full"])
+@pytest.mark.parametrize("method", ["jackknife+", "cv", "jab+", "split", "full"])
 @pytest.mark.parametrize("which", DETECTORS)
 def test_what_is_saved_gives_the_same_ranks(which, method, tmp_path):
     X, new = mixed()

@@ -241,7 +241,7 @@ def test_every_random_state(seed, tmp_path):
 # --- foreign models ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["split", "cv+", "full", "prefit"])
+@pytest.mark.parametrize("method", ["cv+", "full", "prefit"])
 @pytest.mark.parametrize(
     "detector",
     [
