@@ -21,6 +21,13 @@ def breast():
 
 
 @pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder of one's own, which is where commands run."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def rng():
     """Numbers that are the same in every test that asks."""
     return np.random.default_rng(0)

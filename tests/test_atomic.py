@@ -168,8 +168,7 @@ def test_one_that_failed_does_not_appear_with_the_others(tmp_path):
     assert names(tmp_path) == ["a"]
 
 
-def test_one_file_by_many_names(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_one_file_by_many_names(tmp_path, here):
     Path("sub").mkdir()
     Path("new.csv").write_text("x")
     Path("symbolic.csv").symlink_to("new.csv")

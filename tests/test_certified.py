@@ -165,8 +165,7 @@ def test_one_row_is_flagged_where_its_p_value_is_at_most_the_level(batch):
         assert found.mask[0] == (found.p_values[0] <= 0.2)
 
 
-def test_the_command_line(batch, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line(batch, here):
     for name, rows in zip(("normal.csv", "new.csv"), batch, strict=True):
         pd.DataFrame(rows, columns=["a", "b"]).to_csv(name, index=False)
     files = ["detect", "normal.csv", "new.csv", "--detector", "knn"]

@@ -57,8 +57,7 @@ def test_the_code_on_the_page_is_the_code_that_was_run(compare):
         assert now == ran, f"{heading}: make compare"
 
 
-def test_what_is_said_of_reconform_is_so(compare, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_said_of_reconform_is_so(compare, here):
     stored = json.loads(compare.STORED.read_text("utf-8"))["features"]
     assert compare.probes.column("reconform") == stored["reconform"]
     assert {tuple(answers) for answers in stored.values()} == {tuple(stored["reconform"])}

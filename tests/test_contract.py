@@ -520,8 +520,7 @@ def fitted_for(name):
 
 @pytest.mark.parametrize("source", ["parts", "model file", "dask", "command"])
 @pytest.mark.parametrize("name", LISTS)
-def test_every_list_is_the_same_from_every_source(name, source, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_every_list_is_the_same_from_every_source(name, source, here):
     X, new, known, given, asked, cad, rule, expected = fitted_for(name)
     command = LISTS[name][-1]
     X.assign(kind=given.get("groups")).to_csv("normal.csv", index=False)

@@ -42,8 +42,7 @@ EXAMPLES = [page for page in PAGES if page.parent.name != "notebooks"]
 # Examples are set for reading: they leave journals open, and ask a fit on a frame about arrays.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:X does not have valid feature names")
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.name)
-def test_examples_run(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_examples_run(page, here):
     names = {}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), names)
@@ -82,9 +81,8 @@ def test_commands_have_options_that_exist(page):
 
 
 @pytest.mark.parametrize("page", SHELL, ids=lambda page: page.name)
-def test_commands_run(page, tmp_path, monkeypatch):
+def test_commands_run(page, tmp_path, here):
     """From top to bottom, as a reader would type them, in a folder with both files."""
-    monkeypatch.chdir(tmp_path)
     text = page.read_text()
     write_tables(tmp_path, with_id="--id machine" in text)
     for block in re.findall(r"^```bash\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):

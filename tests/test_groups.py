@@ -326,8 +326,7 @@ def test_a_model_per_group_calibrates_on_rows_of_this_group(monkeypatch, tmp_pat
         assert found.provenance.scheme == "split"
 
 
-def test_a_file_without_a_label_is_refused_by_the_number_of_the_row(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_file_without_a_label_is_refused_by_the_number_of_the_row(here):
     rows = ["kind,x", *(f"{'ab'[i % 2]},{i % 17}" for i in range(40))]
     for name, broken in (("whole.csv", None), ("gap.csv", 31)):
         lines = rows if broken is None else [*rows[:broken], ",3", *rows[broken + 1 :]]

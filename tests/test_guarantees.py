@@ -159,23 +159,3 @@ def test_ebh_on_one_split_reports_the_q_values_of_bh(ties, batch):
     found = cad.discover(batch[1], 0.1, procedure="ebh")
     assert np.array_equal(found.q_values, bh.q_values)
     assert np.array_equal(found.mask, bh.mask)
-
-
-@pytest.mark.parametrize(("repeats", "alpha_bh"), [(1, None), (1, 0.05), (4, None), (4, 0.05)])
-def test_ebh_scores_every_split_once(repeats, alpha_bh, batch):
-    scored = []
-
-    def fit(X):
-        middle = X.mean(axis=0)
-
-        def score(Z):
-            scored.append(len(Z))
-            return np.abs(Z - middle).sum(axis=1)
-
-        return score
-
-    cad = ConformalDetector(fit, Split(repeats=repeats), larger_is="anomalous", random_state=0)
-    cad.fit(batch[0])
-    scored.clear()
-    cad.discover(batch[1], 0.1, procedure="ebh", alpha_bh=alpha_bh)
-    assert scored == [len(batch[1])] * repeats

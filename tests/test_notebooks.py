@@ -39,10 +39,9 @@ def test_every_notebook_has_a_page():
         for script in SCRIPTS
     ],
 )
-def test_the_page_is_what_the_notebook_does(gallery, script, tmp_path, monkeypatch):
+def test_the_page_is_what_the_notebook_does(gallery, script, here):
     if script.stem == "paper" and "RECONFORM_DATA" not in os.environ:
         pytest.skip("needs the paper's data sets: RECONFORM_DATA names their folder")
-    monkeypatch.chdir(tmp_path)
     page, pictures = gallery.run(script)
     written = script.with_suffix(".md").read_text("utf-8")
     assert page == written, f"python docs/pictures/gallery.py {script.stem}"

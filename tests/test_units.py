@@ -186,8 +186,7 @@ def test_units_of_one_row_and_constant_columns():
     assert (few.features(X[:2], np.array([0, 1]), 2)[:, 2] == 0).all()  # one row has no spread
 
 
-def test_files(tables, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_files(tables, here):
     reference, new = tables
     for name, table in (("ref", reference), ("new", new)):
         start = 0 if name == "ref" else 300

@@ -91,8 +91,7 @@ def test_missing_values_and_few_rows():
     assert seen_in(None, (), 7) == {"rows": 7, "columns": {}}
 
 
-def test_the_command_ends_with_4_only_if_something_changed(tmp_path, monkeypatch, rng):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_ends_with_4_only_if_something_changed(here, rng):
 
     def check(moved, code):
         X = rng.normal(size=(300, 3))

@@ -222,8 +222,7 @@ def findings_of(line):
     return {one["check"]: one for one in facts["assumption"]["findings"]}
 
 
-def test_files_with_and_without_a_time(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_files_with_and_without_a_time(here):
     rng = np.random.default_rng(8)
     X = ar(rng, 900, 3, 0.7)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])

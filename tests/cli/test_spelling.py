@@ -91,8 +91,7 @@ def test_python_is_told_of_parameters(tmp_path):
         (["stream", "--by", "windows"], "smaller windows, or a higher --fdr"),
     ],
 )  # fmt: skip
-def test_the_command_line_speaks_no_python(arguments, spoken, tmp_path, monkeypatch, rng):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line_speaks_no_python(arguments, spoken, here, rng):
     for name, shift in (("normal", 0), ("new", 9)):
         rows = rng.normal(size=(40, 2)) + shift
         lines = [f"{a:.3f},{b:.3f},{'uv'[k % 2]}\n" for k, (a, b) in enumerate(rows)]

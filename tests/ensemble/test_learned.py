@@ -176,9 +176,8 @@ def test_a_row_of_a_list_is_explained(repeats):
     assert "ranked by a classifier that learned from the batch" in str(told)
 
 
-def test_the_classifier_gets_prepared_rows(tmp_path, monkeypatch, rng):
+def test_the_classifier_gets_prepared_rows(here, rng):
     """Text and missing values: as for any other method, and without a word about detectors."""
-    monkeypatch.chdir(tmp_path)
     frame = pd.DataFrame({"x": rng.normal(size=900), "kind": rng.choice(["a", "b"], 900)})
     frame.loc[::9, "x"] = np.nan
     frame.loc[880:, "kind"] = "z"

@@ -456,8 +456,7 @@ def test_the_estimator_shows_its_diagram_and_what_was_fitted():
 # --- the command line ----------------------------------------------------------------------------
 
 
-def test_the_command_line_explains_rows_by_number_and_by_identifier(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line_explains_rows_by_number_and_by_identifier(tmp_path, here):
     names = list("abcd")
     pd.DataFrame(normal_rows(), columns=names).to_csv("normal.csv", index=False)
     new = pd.DataFrame(new_rows(), columns=names)
