@@ -175,20 +175,16 @@ def test_a_function_and_a_prefit_model():
     assert cad.discover(new_rows()).explain(5).features[0].name == f"feature {FAR}"
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
-def test_frames_that_a_pipeline_reads_as_they_are(library):
+@pytest.mark.parametrize("convert", [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas])
+def test_frames_that_a_pipeline_reads_as_they_are(convert):
     def made(X, seed):
-        frame = pd.DataFrame(X, columns=list("abcd"))
-        frame["kind"] = np.random.default_rng(seed).choice(["p", "q"], len(X))
-        return {"pandas": lambda f: f, "polars": pl.from_pandas, "pyarrow": pa.Table.from_pandas}[
-            library
-        ](frame)
+        kind = np.random.default_rng(seed).choice(["p", "q"], len(X))
+        return convert(pd.DataFrame(X, columns=list("abcd")).assign(kind=kind))
 
     columns = make_column_transformer((OneHotEncoder(), ["kind"]), remainder=StandardScaler())
+    columns.set_output(transform="default")
     pipeline = make_pipeline(columns, LocalOutlierFactor(novelty=True))
     cad = ConformalDetector(pipeline, "split", random_state=0)
-    if library == "polars":
-        columns.set_output(transform="default")
     told = cad.fit(made(normal_rows(), 0)).discover(made(new_rows(), 1)).explain(5)
     assert told.features[0].name == "c"
     assert told.features[0].share > 0.5

@@ -276,64 +276,58 @@ BYTE_MUTATIONS: list[Callable[[random.Random, bytes], bytes]] = [
 ]
 
 
+FITTINGS = (
+    *[("knn", "split")] * 8, *[("knn", "cv+")] * 4, *[("knn", "jackknife+")] * 4,
+    ("iforest", "split"), ("inne", "split"), ("knn", "full"), ("knn", "jab+"), ("knn", "cv"),
+)  # fmt: skip
+
+
 def _with_options(dice: random.Random, files: dict[str, bytes], names: list[str]) -> Mutant:
+    def some(*options: tuple[float, str, Any]) -> list[str]:
+        """Options, each with a chance of its own, and one of its values where it has some."""
+        words = []
+        for chance, option, values in options:
+            values = [value for value in values if "\0" not in value]
+            if dice.random() < chance:
+                words += [option, dice.choice(values)] if values else [option]
+        return words
+
     reference, new = files
-    fitting = ["--detector", "knn", "--method"]
-    fitting.append(dice.choice(("split", "split", "cv+", "jackknife+")))
-    if dice.random() < 0.1:
-        fitting = ["--detector", dice.choice(("iforest", "inne")), "--method", "split"]
-    elif dice.random() < 0.05:
-        fitting = ["--detector", "knn", "--method", dice.choice(("full", "jab+", "cv", "jab"))]
-    columns: list[str] = []
-    odd = [*names, *ODD_NAMES]
-    features = [name for name in names if name.startswith("x")]
-    if features and dice.random() < 0.5:  # whatever else there is must not matter
-        columns += ["--columns", ",".join(features[: dice.randint(1, len(features))])]
-    for option in ("--columns", "--drop", "--category"):
-        if dice.random() < 0.03:
-            columns += [option, dice.choice(odd)]
-    if "colour" in names or dice.random() < 0.3:
-        columns.append("--prepare")
-    shared: list[str] = []
-    if "id" in names:
-        shared += ["--id", "id"]
-    if dice.random() < 0.1:
-        shared += ["--id", dice.choice(("id2", *odd))]
-    for option, values in (
-        ("--delimiter", DELIMITERS),
-        ("--decimal", (",", ".")),
-        ("--missing", ODD_CELLS),
-        ("--format", ("csv", "tsv", "parquet", "arrow")),
-    ):
-        if dice.random() < 0.03:
-            shared += [option, dice.choice(values)]
-    if dice.random() < 0.2:
-        shared.append("--json")
-    judging = ["--fdr", dice.choice(("0.1", "0.5", "0.999", "1e-9"))]
+    odd, features = [*names, *ODD_NAMES], [name for name in names if name.startswith("x")]
+    detector, method = dice.choice(FITTINGS)
+    columns = some(  # whatever else there is must not matter
+        (0.5 * bool(features), "--columns", [",".join(features[: dice.randint(1, 4)])]),
+        *((0.03, option, odd) for option in ("--columns", "--drop", "--category")),
+        (1.0 if "colour" in names else 0.3, "--prepare", ()),
+    )
+    shared = some(
+        (float("id" in names), "--id", ["id"]),
+        (0.1, "--id", ["id2", *odd]),
+        (0.03, "--delimiter", DELIMITERS),
+        (0.03, "--decimal", ",."),
+        (0.03, "--missing", ODD_CELLS),
+        (0.03, "--format", ("csv", "tsv", "parquet", "arrow")),
+        (0.2, "--json", ()),
+    )
+    judging = some(
+        (1.0, "--fdr", ("0.1", "0.5", "0.999", "1e-9")), (0.3, "--report", ["report.html"])
+    )
+    judging += some((0.05, "--procedure", ("by", "storey")), (0.05, "--validity", ["proven"]))
     if dice.random() < 0.5:
         judging += ["--output", f"out{dice.choice(SUFFIXES)}"]
-        judging += ["--only-anomalies"] * (dice.random() < 0.3)
-        if dice.random() < 0.2:
-            judging += ["--prefix", dice.choice(ODD_NAMES)]
-    if dice.random() < 0.3:
-        judging += ["--report", "report.html"]
-    for option, values in (("--procedure", ("by", "storey")), ("--validity", ("proven",))):
-        if dice.random() < 0.05:
-            judging += [option, dice.choice(values)]
+        judging += some((0.3, "--only-anomalies", ()), (0.2, "--prefix", ODD_NAMES))
     if dice.random() < 0.05:
         files["out.csv"] = files["report.html"] = PRECIOUS
-    shared = [text for text in shared if "\0" not in text]
-    judging = [text for text in judging if "\0" not in text]
     stdin = None
     if dice.random() < 0.05:
         format = Path(new.removesuffix(".gz")).suffix[1:].replace("feather", "arrow")
         stdin, new = files[new], "-"
         shared += ["--format", format]
+    fitting = ["--detector", detector, "--method", method, *columns]
     if dice.random() < 0.2:
-        fit = ["fit", reference, "--model", "m.rcad", *fitting, *columns, *shared]
+        fit = ["fit", reference, "--model", "m.rcad", *fitting, *shared]
         return Mutant(files, [fit, ["score", "m.rcad", new, *judging, *shared]], stdin)
-    detect = ["detect", reference, new, *fitting, *columns, *judging, *shared]
-    return Mutant(files, [detect], stdin)
+    return Mutant(files, [["detect", reference, new, *fitting, *judging, *shared]], stdin)
 
 
 # --- the worker ----------------------------------------------------------------------------------
