@@ -282,7 +282,7 @@ def test_what_it_says_of_files(here, tables):
     assert text.startswith("8 of 400 reference rows are marked as anomalies and left out; 392 stay")
     assert "P(p ≤ α) ≤ ⌊α(n0 + n1 + 1)⌋/(n0 + 1)" in text
     assert "measured, not proven" in text
-    assert text.endswith("8 rows left, and so will every list.\n")
+    assert text.endswith("8 rows left, and every list repeats it.\n")
 
 
 def test_a_review_file_has_at_least_the_rows_that_are_shown(here):

@@ -491,7 +491,7 @@ LISTS = {
     "groups, by alarms": ("knn", "cv+", KINDS, {"false_alarms": 3},
                           "--detector knn --method cv+ --group kind --false-alarms 3"),
     "group models": ("lof", "full", KINDS | {"group_models": True}, {},
-                     "--detector lof --method full --group kind --group-models"),
+                     None),
     "group models, choice": (["knn", "mahalanobis"], "split",
                              KINDS | {"group_models": True}, {}, None),
 }  # fmt: skip

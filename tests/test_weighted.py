@@ -357,7 +357,7 @@ KNN = ("--detector", "knn", "--method", "full")
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (("--shift", "load", "--group", "id"), "--shift does not go with --group"),
+        (("--shift", "load", "--group", "id"), "--shift cannot be combined with --group"),
         (("--shift", "load", *KNN[:2], "--method", "cv+"), "use --method full or --method split"),
         (
             ("--shift", "load", *KNN[:2], "--method", "jackknife+"),

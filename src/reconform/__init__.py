@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .errors import ReconformError as ReconformError
     from .errors import ReferenceWarning as ReferenceWarning
     from .errors import UnlabelledRowWarning as UnlabelledRowWarning
-    from .explain.explainer import Explanation as Explanation
+    from .explain import Explanation as Explanation
     from .methods import Batch as Batch
     from .methods import Bootstrap as Bootstrap
     from .methods import CrossValidation as CrossValidation
@@ -57,7 +57,7 @@ _HOMES = {
         "ReferenceWarning",
         "UnlabelledRowWarning",
     ),
-    "explain.explainer": ("Explanation",),
+    "explain": ("Explanation",),
     "methods": (
         "Batch",
         "Bootstrap",

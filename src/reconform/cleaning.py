@@ -26,9 +26,9 @@ BUDGET = 0.05
 LEAST_ROWS = 2
 
 PROVEN = (
-    "What is proven of a cleaned reference: if the marked rows are all of its anomalies and no "
-    "normal rows, all that is proven of a clean one. Otherwise the level is measured, not proven, "
-    "but for a model that was fitted elsewhere (prefit): if k of n + k rows left, then P(p ≤ α) ≤ "
+    "What is proven for a cleaned reference: if the marked rows were exactly its anomalies, all "
+    "that is proven for a clean one. Otherwise the level is measured, not proven, except for a "
+    "model that was fitted elsewhere (prefit): if k of n + k rows left, then P(p ≤ α) ≤ "
     "(⌊α(n + 1)⌋ + k)/(n + k + 1), whichever were marked; and if only anomalies left, and n1 are "
     "still among n0 normal rows, P(p ≤ α) ≤ ⌊α(n0 + n1 + 1)⌋/(n0 + 1)."
 )

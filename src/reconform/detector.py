@@ -43,8 +43,7 @@ from .errors import (
     unknown_choice,
     warn_once,
 )
-from .explain import NO_REFERENCE, Known, explainer_for, label_in
-from .explain.explainer import MOST_CELLS, Explanation, Judged
+from .explain import MOST_CELLS, NO_REFERENCE, Explanation, Judged, Known, explainer_for, label_in
 from .fitter import (
     Fitter,
     guarantee_for,

@@ -31,7 +31,7 @@ from .display import (
     verdict_html,
 )
 from .errors import ReconformError, check_count, unknown_choice
-from .explain.explainer import Explainer, Explanation, Judged
+from .explain import Explainer, Explanation, Judged
 from .extras import installed
 from .frames import PACKAGES, make_frame
 from .grouping import GroupFound

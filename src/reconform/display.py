@@ -61,7 +61,7 @@ def headline(
 
 
 NOMINAL = (
-    "Nominal q-values are those of plain Benjamini-Hochberg: no theorem is about them. The list is "
+    "Nominal q-values are those of plain Benjamini-Hochberg, without a theorem. The list is "
     "proven at its own level only."
 )
 
@@ -69,7 +69,7 @@ NOMINAL = (
 def bound_in_words(bound: int, count: int, confidence: float) -> str:
     """Say how many rows of one list are false, with confidence."""
     return (
-        f"In this very list, with {percent(confidence)} confidence, at most {bound:,} of "
+        f"In this list, with {percent(confidence)} confidence, at most {bound:,} of "
         f"{count:,} are false"
     )
 

@@ -79,7 +79,7 @@ def check_entries(entered: float, drawn: int, n: int) -> None:
     A limit is the largest of the smallest hashes. Among hashes as they fall, the sum of limits is
     near to its mean: three times as much, and one more, never comes.
     """
-    require(entered <= 3 * drawn / (n + 1) + 1, "a new row would enter more than it can have")
+    require(entered <= 3 * drawn / (n + 1) + 1, "a new row would enter too many trees or sets")
 
 
 # --- what is written and read ---
@@ -135,6 +135,10 @@ class Budget:
         return self.spent <= FREE_UNITS + UNITS_PER_BYTE * size
 
 
+# Keeps no detectors and no arrays.
+NOBODY: Any = None
+
+
 @dataclass
 class Writer:
     """What is being written.
@@ -153,6 +157,11 @@ class Writer:
     n_features: int
     arrays: dict[str, AnyArray] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
+
+    @classmethod
+    def of_json(cls) -> Writer:
+        """For values without detectors, whose arrays go nowhere."""
+        return cls(NOBODY, 0)
 
     def array(self, array: AnyArray, at: str) -> str:
         """Keep an array; return the name of its member."""
@@ -183,6 +192,11 @@ class Reader:
     estimators: Kept
     n_features: int
     unread: set[str]
+
+    @classmethod
+    def of_json(cls) -> Reader:
+        """For values without detectors and arrays."""
+        return cls(lambda name: NOBODY, Budget(), NOBODY, 0, set())
 
     def array(self, name: Json) -> AnyArray:
         """Read an array."""
@@ -352,7 +366,7 @@ class Record:
     name: str
     kind: type
     fields: Mapping[str, Spec]
-    check: Callable[[Any, int], None] | None = None
+    check: Callable[[Any, int], object] | None = None
     cost: Callable[[Any], int] | None = None
 
     def write(self, value: Any, at: str, out: Writer) -> Json:
@@ -527,7 +541,7 @@ class Plain:
             return [self.read(item, source) for item in json]
         if not isinstance(json, dict):
             return json
-        require(len(json) == 1, "a value says more than one thing of what it is")
+        require(len(json) == 1, "a value is of more than one kind")
         ((what, content),) = json.items()
         match what:
             case "float":

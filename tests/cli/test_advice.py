@@ -29,7 +29,7 @@ VALUES = {
     "--detector": "knn", "--method": "full", "--fdr": "0.3", "--false-alarms": "50", "--drop": "a",
     "--id": "a", "--missing": "unknown", "--category": "c", "--output": "out.csv --overwrite",
 }  # fmt: skip
-FLAGS = ("--prepare", "--trust-objects", "--overwrite", "--only-anomalies", "--group-models",
+FLAGS = ("--prepare", "--trust-objects", "--overwrite", "--only-anomalies",
          "--json", "--quiet")  # fmt: skip
 # Of a method, and gone with it.
 OF_METHODS = ("repeats=", "calibration=", "folds=", "draws=")
@@ -198,11 +198,6 @@ DETECT = "reconform detect"
         (f"{DETECT} normal.csv moved.csv --detector sklearn:OneClassSVM", "with --drop."),
         (f"{DETECT} mixed.csv mixedmoved.csv --group kind --id id", "with --drop."),
         (f"{DETECT} normal.csv counted.csv", "a time? Leave it out with --drop"),
-        # what is promised
-        (
-            f"{DETECT} large.csv new.csv --detector knn --method cv+ --details",
-            "--validity proven gives a proven list",
-        ),
         # data that are refused
         # lists that go on
         (f"{DETECT} large.csv all.csv --fdr 0.5", "--output FILE --only-anomalies writes them all"),
@@ -220,7 +215,7 @@ METHODS = ("", *(f"--method {name}" for name in ("full", "split", "cv+", "jab+",
 METHODS += ("--method learned", "--method jackknife", "--method split --set repeats=3")
 DECISIONS = ("", "--validity proven", "--procedure storey")
 DECISIONS += ("--validity proven --procedure storey",)
-COLUMNS = ("", "--shift a", "--group kind", "--group kind --group-models")
+COLUMNS = ("", "--shift a", "--group kind")
 
 
 def test_what_refuses_a_combination_advises_one_that_is_taken():

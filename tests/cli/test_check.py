@@ -161,7 +161,9 @@ def test_a_level_takes_the_place_of_the_other_way_to_say_it(known, given, made):
 def test_a_model_that_lacks_what_fit_notes_is_refused(here):
     """There is one format, and all of it has to be there."""
     info = model_files.inspect("plant.rcad")
-    noted = {k: v for k, v in info.extras[OURS].items() if k not in ("id", "prefix", "decision")}
+    noted = {
+        k: v for k, v in info.extras[OURS].items() if k not in ("id_columns", "prefix", "deciding")
+    }
     cad = model_files.load("plant.rcad")
     model_files.save(cad, "old.rcad", extras={OURS: noted})
     assert (
@@ -172,7 +174,8 @@ def test_a_model_that_lacks_what_fit_notes_is_refused(here):
 @pytest.mark.parametrize(
     "noted",
     [
-        {"id": "machine"}, {"id": [3]}, {"prefix": None}, {"prefix": 3}, {"decision": []},
+        {"id_columns": "machine"}, {"id_columns": {"tuple": [3]}}, {"prefix": None}, {"prefix": 3},
+        {"decision": []},
         {"decision": {"fdr": 2}}, {"decision": {"fdr": "0.1"}}, {"prepare": "yes"}, {"detector": 3},
         {"decision": {"fdr": 0.2, "false_alarms": 2}}, {"decision": {"procedure": "__class__"}},
         {"decision": {"confidence": 0.5}}, {"decision": {"top": 3}}, {"decision": {"run": "rm"}},
@@ -182,7 +185,10 @@ def test_a_model_that_lacks_what_fit_notes_is_refused(here):
 )  # fmt: skip
 def test_what_we_would_not_have_noted_is_refused(here, noted):
     info = model_files.inspect("plant.rcad")
-    extras = {OURS: {**info.extras[OURS], **noted}}
+    ours = info.extras[OURS]
+    if isinstance(noted.get("decision"), dict):
+        noted = {"deciding": {**ours["deciding"], **noted["decision"]}}
+    extras = {OURS: {**ours, **noted}}
     model_files.save(model_files.load("plant.rcad"), "odd.rcad", extras=extras)
     for command in ("inspect", "score", "check"):
         arguments = [command, "odd.rcad", *(["today.csv"] if command != "inspect" else [])]

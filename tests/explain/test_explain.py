@@ -363,7 +363,7 @@ def test_it_reads_well_in_a_terminal_and_obeys_nothing():
     assert str(told).startswith("Row ")
     assert max(map(len, str(told).splitlines())) < 400
     assert "Nearest normal rows" in str(told)
-    assert "no proof of a cause" in str(told)
+    assert "does not prove a cause" in str(told)
 
 
 def test_html_shows_markup_and_does_not_run_it():

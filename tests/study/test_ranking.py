@@ -250,7 +250,7 @@ def test_the_recommended_command_runs(here):
         (["--dataset", "pumps.csv", "--label", "kind", "--drop", "pump no,note"], 1,
          "labels must be 0 or false"),
         (["--dataset", "pumps.csv", "--label", "broken"], 1, "text in"),
-        (["--dataset", "breast_cancer", "--id", "pump no"], 1, "--id names some"),
+        (["--dataset", "breast_cancer", "--id", "pump no"], 1, "no column names for --id"),
         (["--dataset", "missing.csv"], 1, "there is no such file"),
     ],
 )  # fmt: skip

@@ -48,8 +48,8 @@ class Cleaning:
     def __post_init__(self) -> None:
         if (self.keep is None) != (self.marks is None):
             raise click.UsageError(
-                "--keep goes with --marks: the first says where the other rows are written, the "
-                "second which rows leave."
+                "--keep goes with --marks: --marks names the rows to leave out, --keep the file for "
+                "the others."
             )
         if self.marks is not None and self.output is not None:
             raise click.UsageError("--output writes a review file: leave it out with --marks.")
@@ -102,8 +102,8 @@ cleaning_options = family(
         share(
             "--budget",
             BUDGET,
-            "Let at most this share of the reference leave, rounded up to whole rows; fix it "
-            "before you look.",
+            "Leave out at most this share of the reference, rounded up to whole rows; choose it "
+            "before you look at the rows.",
         ),
         option(
             "--prefix",
@@ -150,8 +150,8 @@ def clean(
         )
     if fitting.method == "split":
         raise click.UsageError(
-            "--method split scores its calibration rows only, and the rows that train its model "
-            "would not be looked at; give jackknife+ or full."
+            "--method split scores its calibration rows only; give jackknife+ or full, which score "
+            "every row."
         )
     if cleaning.keep is not None:
         _apply_marks(voice, reference, cleaning, files)
@@ -262,7 +262,7 @@ def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files)
         voice.say(PROVEN)
         voice.say(
             f"Reference: {cleaning.keep}. Keep {Path(cleaning.keep).name}{NOTE} beside it: it says "
-            f"that {left + cleaned.before:,} rows left, and so will every list."
+            f"that {left + cleaned.before:,} rows left, and every list repeats it."
         )
         voice.finish(
             {

@@ -39,7 +39,7 @@ from ..files.reading import (
 )
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
-from ..reporting.page import render, write_page
+from ..reporting import render, write_page
 from .declare import PATH, Command, family, in_options
 from .judging import check_header, judge, weighing
 from .options import (
@@ -118,7 +118,6 @@ def fit_detector(
         random_state=fitting.seed,
         # A full-conformal detector fits while it judges, and that has a bar of its own.
         verbose=int(voice.shows_progress and fitting.method != "full"),
-        group_models=columns.group_models,
     )
     voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
     known = None
@@ -253,7 +252,7 @@ def demo(asked: dict[str, Any], voice: Voice) -> None:
     report, overwrite = asked["report"], asked["overwrite"]
     if report is not None:
         if is_standard(report):
-            raise click.UsageError("--report writes a page: give the name of a file.")
+            raise click.UsageError("--report must be the name of a file; got '-'.")
         check_place(report, overwrite=overwrite)
     with voice.gathering_warnings():
         found, truth = run_demo()

@@ -18,16 +18,14 @@ from ..arrays import BoolArray, FloatArray
 from ..assumption import Verdict
 from ..assumption.history import seen_in
 from ..detector import ConformalDetector
-from ..display import NOMINAL, bound_in_words
 from ..errors import InputError, ReconformError, nearest
-from ..explain import NO_REFERENCE
-from ..explain.explainer import IN_BRACKETS, Explanation
+from ..explain import IN_BRACKETS, NO_REFERENCE, Explanation
 from ..explain.features import Unusual, labelled, unusual_features
 from ..files import Layout, Table, check_output, open_batches, result
 from ..files.cells import labels_in, to_python
 from ..files.formats import called, is_standard, query_of
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
-from ..reporting.page import render, write_page
+from ..reporting import render, write_page
 from ..reporting.words import shorten
 from ..statistics.bounds import false_discovery_table
 from ..weights import Weights
@@ -36,7 +34,7 @@ from .options import FAILURES, Columns, Deciding, Files, Writing
 from .output import Voice, one_line, printable
 
 LONGEST_CELL = 40
-CAPTION = f"{IN_BRACKETS} This describes the row; it is not the detector's reason."
+CAPTION = f"{IN_BRACKETS} This describes the row, not why the detector flagged it."
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,8 +218,8 @@ def weighing(reference: Table, shift: Sequence[str]) -> ReferenceRows:
         if name not in names:
             raise InputError(
                 reference.path,
-                f"--shift names the column {name!r}, which is not among the columns that are "
-                f"used.{nearest(name, names)}",
+                f"--shift names the column {name!r}, which is not one of the columns in "
+                f"use.{nearest(name, names)}",
                 column=name,
             )
     used = [names.index(name) for name in columns]
@@ -279,7 +277,7 @@ def judge(
     if judgement.count and judgement.warning:
         voice.warn(judgement.warning)
     if voice.talks:
-        _tell(voice, judgement, bound, explained, files, writing, reference)
+        _tell(voice, judgement, explained, files, writing, reference)
     listed = take_flagged(judgement, files.id_columns, MOST_LISTED)
     facts = {
         **_facts(judgement, deciding),
@@ -325,7 +323,6 @@ def _explained(judgement: FileDiscoveries, ids: Sequence[str]) -> list[Explanati
 def _tell(
     voice: Voice,
     judgement: FileDiscoveries,
-    bound: Any,
     explained: Sequence[Explanation],
     files: Files,
     writing: Writing,
@@ -334,8 +331,6 @@ def _tell(
     """Say what was found, and where it was written."""
     _tell_verdict(voice, judgement.verdict, judgement.why_nothing)
     _tell_decision(voice, judgement)
-    if writing.details:
-        _tell_details(voice, judgement, bound)
     if writing.top is not None or not judgement.count:
         voice.say(judgement.first().sentence)
     if writing.output is None:
@@ -366,8 +361,8 @@ def _write_page(
     found = judgement.to_discoveries()
     if judgement.rows is None and found.explainer is not None:
         voice.warn(
-            f"The report names the unusual features of {_rows(len(judgement.listed))} only, those "
-            f"that come first: {judgement.path} has more than {MOST_CELLS:,} cells."
+            f"The report names unusual features of the first {_rows(len(judgement.listed))} only: "
+            f"{judgement.path} has more than {MOST_CELLS:,} cells."
         )
     labels: Any = range(1, found.tested + 1) if found.index is None else found.index
     if len(ids) > 1:
@@ -394,7 +389,7 @@ def _tell_verdict(voice: Voice, verdict: Verdict, later: str | None) -> None:
     if verdict.reasons:
         voice.say(verdict.sentence, style=STYLES[verdict.word])
     elif findings:
-        voice.say("Nothing speaks against the assumption; worth knowing:")
+        voice.say("No test contradicts the assumption, but note the following:")
     for finding in findings:
         voice.say(f"- {in_options(str(finding))}")
     if verdict.reasons:
@@ -415,7 +410,7 @@ def exit_code(facts: Mapping[str, Any], fail_on: Sequence[str]) -> int:
 
 
 def _tell_decision(voice: Voice, judgement: FileDiscoveries) -> None:
-    """Say what everybody should know; the rest is for --details."""
+    """Say what everybody should know; the page and --json say the whole theorem."""
     voice.say(judgement.headline, style="bold")
     checks = "" if judgement.verdict.findings else judgement.verdict.sentence
     why = in_options(judgement.why_nothing or "")
@@ -426,15 +421,6 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries) -> None:
         counts = judgement.missing.items()
         said = ", ".join(f"{name!r} in {_rows(count)}" for name, count in counts)
         voice.say(f"Missing values, imputed: {said}.")
-
-
-def _tell_details(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:
-    """Say what is promised exactly, and what the numbers of the rows are."""
-    voice.say(in_options(judgement.guarantee))
-    if bound is not None:
-        voice.say(f"{bound_in_words(bound, judgement.count, CONFIDENCE)}.")
-    if judgement.q_name != "q":
-        voice.say(NOMINAL)
 
 
 def _tell_rows(

@@ -17,22 +17,20 @@ from typing import Any
 
 import click
 from rich.filesize import decimal
-from rich.table import Table as RichTable
 
 from .. import models
 from ..assumption.history import change_since, earlier_run
 from ..atomic import check_place
-from ..detectors.prepare import Feature, describe, restore
+from ..detectors.prepare import Feature
 from ..display import percent
 from ..errors import InputError, ReconformError
 from ..extras import extra
 from ..files.formats import is_standard
 from ..files.judge import ReadOptions
 from ..files.reading import plain_time
-from ..models import ModelInfo
+from ..models import ROW_COLUMNS, ModelInfo, check_can_be_saved
 from ..models.archive import refusing
-from ..models.saving import check_can_be_saved
-from ..records import require
+from ..records import Plain, Reader, Record, Scalar, Writer, require
 from ..rule import Rule
 from . import INPUT, sentence_of
 from .declare import MODEL, PATH, Command, family, file, flag, in_options, names_typed, option
@@ -56,7 +54,7 @@ from .options import (
     voice_options,
     writing_options,
 )
-from .output import Voice, check_separate, one_line, printable
+from .output import Voice, check_separate, one_line
 
 # Where it stands among the extras of a model file.
 OURS = "command line"
@@ -100,21 +98,6 @@ class Remembered:
     time: str | None = None
     unit: str | None = None
 
-    def extras(self) -> dict[str, Any]:
-        """Write it as plain data, for the extras of a model file."""
-        return {
-            OURS: {
-                "detector": self.detector,
-                "prepare": self.prepare,
-                "features": describe(self.features),
-                "reference": self.reference,
-                "id": list(self.id_columns),
-                "prefix": self.prefix,
-                "decision": self.deciding.parameters(),
-                **{name: column for name, column in self._aside().items() if column is not None},
-            }
-        }
-
     def typed(self, method: str | None) -> dict[str, Any]:
         """How the reference was read and used, as options are typed: for advised commands."""
         typed: dict[str, Any] = {
@@ -148,36 +131,42 @@ def remembered(info: ModelInfo) -> Remembered | None:
     if OURS not in info.extras:
         return None
     with refusing(info.path, "its notes are not those of reconform fit"):
-        return _read(info.extras[OURS])
+        return NOTES.read(info.extras[OURS], Reader.of_json())  # type: ignore[no-any-return]
 
 
-def _read(noted: Mapping[str, Any]) -> Remembered:
-    known = {"detector", "prepare", "features", "reference", "id", "prefix", "decision"}
-    known |= {"group", "time", "unit"}
-    require(not set(noted) - known, f"it notes {sorted(set(noted) - known)!r}")
-    ids, decision = noted["id"], noted["decision"]
-    for name, kind in (
-        ("detector", str), ("prepare", bool), ("reference", str), ("id", list), ("prefix", str),
-        ("decision", dict),
-    ):  # fmt: skip
-        require(type(noted[name]) is kind, f"{name} is {noted[name]!r}")
-    for name in ("group", "time", "unit"):
-        require(type(noted.get(name, "")) is str, f"{name} is {noted.get(name)!r}")
-    require(all(type(name) is str for name in ids), f"id is {ids!r}")
-    require("top" not in decision and "alpha_bh" not in decision, f"decision is {decision!r}")
-    Rule(**decision)  # checks every value
-    return Remembered(
-        noted["detector"],
-        noted["prepare"],
-        restore(noted["features"]),
-        noted["reference"],
-        tuple(ids),
-        noted["prefix"],
-        Deciding(**decision),
-        noted.get("group"),
-        noted.get("time"),
-        noted.get("unit"),
-    )
+def _check_notes(known: Remembered, _: int) -> None:
+    words = isinstance(known.id_columns, tuple) and all(type(n) is str for n in known.id_columns)
+    require(words, f"id_columns is {known.id_columns!r}")
+
+
+# How it stands in a model file: `Record` checks every value that is read.
+NOTES = Record(
+    "fit",
+    Remembered,
+    {
+        "detector": Scalar(str),
+        "prepare": Scalar(bool),
+        "features": ROW_COLUMNS,
+        "reference": Scalar(str),
+        "id_columns": Plain(),
+        "prefix": Scalar(str),
+        "deciding": Record(
+            "decision",
+            Deciding,
+            {
+                "fdr": Scalar(float, None),
+                "false_alarms": Scalar(float, None),
+                "procedure": Scalar(str, None),
+                "validity": Scalar(str, None),
+            },
+            lambda deciding, _: Rule(**deciding.parameters()),
+        ),
+        "group": Scalar(str, None),
+        "time": Scalar(str, None),
+        "unit": Scalar(str, None),
+    },
+    _check_notes,
+)
 
 
 MOST_NAMES = 20
@@ -218,7 +207,7 @@ _GROUP = option(
     library=("group_column", "groups"),
     metavar="COL",
     show_default="as fitted",
-    help="Take the groups of the new rows from this column, for a model that was fitted with "
+    help="Read the groups of the new rows from this column, for a model that was fitted with "
     "groups.",
 )
 _TIME = option(
@@ -226,14 +215,14 @@ _TIME = option(
     library="times",
     metavar="COL",
     show_default="as fitted",
-    help="Take this column for the time of a row; 'rows' if rows stand in the order of time.",
+    help="Use this column as the time of each row; 'rows' if rows are in time order.",
 )
 _UNIT = option(
     "--unit",
     library=("units", "unit_column"),
     metavar="COL",
     show_default="as fitted",
-    help="Take the units of the new rows from this column, for a model that was fitted on units.",
+    help="Read the units of the new rows from this column, for a model that was fitted on units.",
 )
 # A stream has no groups.
 loading_options = family("loading", "Model", dict, [_TRUST, JOBS])
@@ -291,7 +280,12 @@ def fit(
         columns.unit,
     )
     with voice.last_words() as written:
-        models.save(cad, model, overwrite=saving.overwrite, extras=known.extras())
+        models.save(
+            cad,
+            model,
+            overwrite=saving.overwrite,
+            extras={OURS: NOTES.write(known, OURS, Writer.of_json())},
+        )
         info = replace(models.inspect(written.draft_of(model)), path=model)
         voice.say(
             f"{fitting.detector}, {fitting.method}: fitted to {len(table):,} rows of "
@@ -304,7 +298,7 @@ def fit(
         voice.say(f"Model: {model} ({decimal(info.file_bytes)})")
         if info.foreign_types:
             voice.say(
-                "It contains objects of other libraries: score, check and stream take it with "
+                "It contains objects of other libraries: score, check and stream need "
                 "--trust-objects."
             )
         voice.finish({"command": "fit", "reference": facts_of(table), **_facts(info)})
@@ -384,7 +378,7 @@ def _voice(quiet: bool) -> Voice:
     "voice",
     "Messages",
     _voice,
-    [flag("--quiet", "Say nothing but errors; the exit code remains.")],
+    [flag("--quiet", "Print nothing but errors; the exit code remains.")],
 )
 def check(
     model: str,
@@ -441,8 +435,8 @@ def _since(path: str | None, calibration: str, facts: Mapping[str, Any]) -> dict
         runs += [] if run is None else [run]
     if strange and strange == sum(1 for line in lines if line.strip()):
         raise ReconformError(
-            f"{path}: it holds no lines of reconform check; give the file that they are appended "
-            "to, or the name of a new one."
+            f"{path}: it has no lines of reconform check; give the file that they are appended to, "
+            "or the name of a new one."
         )
     findings = facts["assumption"]["findings"]
     broken = [one["check"] for one in findings if one["level"] == "broken"]
@@ -499,8 +493,8 @@ def inspect(model: str, voice: Voice) -> None:
     """Say what is in a saved MODEL. Nothing in it is run."""
     info = models.inspect(model)
     with voice.last_words():
-        if voice.talks:
-            voice.show(_facts_table(info))
+        for line in filter(str.strip, _lines(info)):
+            voice.say(line)
         voice.finish({"command": "inspect", **_facts(info)})
 
 
@@ -508,32 +502,15 @@ def _facts(info: ModelInfo) -> dict[str, Any]:
     return {"model": info.path, **{k: v for k, v in asdict(info).items() if k != "path"}}
 
 
-def _facts_table(info: ModelInfo) -> RichTable:
-    table = RichTable.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+def _lines(info: ModelInfo) -> list[str]:
+    """What is in a model, and what runs with it take up."""
     known = remembered(info)
-    prepared = f"{known.detector}, with --prepare" if known and known.prepare else ""
-    source = "" if known is None else f" of {known.reference}"
-    facts = {
-        "Model": info.path,
-        "Detector": prepared or one_line(info.detector),
-        "Method": one_line(info.method),
-        "Guarantee": in_options(info.guarantee),
-        "Reference": f"{info.n_reference:,} rows{source}",
-        "Calibration": f"{info.n_calibration:,} scores",
-        "Features": _columns(info, known),
-        "Remembers": "" if known is None else _said(known),
-        "Seed": info.parameters.get("random_state", "unknown"),
-        "Objects of others": ", ".join(info.foreign_types),
-        "Written": f"{info.created} by reconform {info.reconform}, format {info.format_version}",
-        "With": ", ".join(f"{name} {number}" for name, number in info.versions.items()),
-        "Size": decimal(info.file_bytes),
-    }
-    for name, value in facts.items():
-        if value:
-            table.add_row(name, printable(value))
-    return table
+    lines = [in_options(str(info)), f"  columns: {_columns(info, known)}"]
+    if known is not None:
+        prepared = ", with --prepare" if known.prepare else ""
+        lines.append(f"  made by reconform fit of {known.reference}, {known.detector}{prepared}")
+        lines.append(f"  remembers {_said(known)}".removesuffix("remembers "))
+    return lines
 
 
 def _said(known: Remembered) -> str:

@@ -167,7 +167,7 @@ def jobs_option(default: str, said: str) -> Given:
 
 JOBS = jobs_option(
     "all for compiled code, 1 for the fits of other libraries",
-    "Use N processors; -1 stands for all. It changes no number.",
+    "Use N processors; -1 stands for all. Results do not depend on it.",
 )
 SEED = count(
     "--seed",
@@ -240,7 +240,7 @@ def _fitting(detector: str, method: str) -> list[Given]:
 ANOMALIES = file(
     "--anomalies",
     "Use known anomalies from elsewhere, a table with the columns of the reference: they "
-    "shape scores and choices, and never calibrate. For auto, contrast and learned.",
+    "improve scores and choices and are never used to calibrate. For auto, contrast and learned.",
 )
 fitting_options = family(
     "fitting", "Detector and method", Fitting, [*_fitting("auto", "auto"), ANOMALIES]
@@ -272,8 +272,7 @@ class Deciding:
             for name in ("fdr", "procedure"):
                 if getattr(self, name) is not None:
                     raise click.UsageError(
-                        f"--false-alarms decides by itself which rows are flagged: leave out "
-                        f"--{name}."
+                        f"--false-alarms replaces --fdr and --procedure: leave out --{name}."
                     )
 
     def parameters(self) -> dict[str, Any]:
@@ -353,7 +352,7 @@ deciding_options = family(
             "--validity",
             type=click.Choice(list(VALIDITY)),
             show_default="auto",
-            help="Say what must hold of the list. "
+            help="Choose what must be known about the list. "
             + " ".join(f"{name}: {row.about}." for name, row in VALIDITY.items()),
         ),
     ],
@@ -372,17 +371,13 @@ class Columns:
     label: str | None = None
     shift: tuple[str, ...] = ()
     group: str | None = None
-    group_models: bool = False
     time: str | None = None
     unit: str | None = None
 
     def __post_init__(self) -> None:
-        if self.group is None and self.group_models:
-            raise click.UsageError("--group-models goes with --group.")
         if self.shift and self.group is not None:
             raise click.UsageError(
-                "--shift does not go with --group; weigh the rows of each group in a run of "
-                "their own."
+                "--shift cannot be combined with --group; give --shift in one run per group."
             )
 
     def unused(self, ids: tuple[str, ...]) -> tuple[str, ...]:
@@ -413,33 +408,33 @@ _COLUMNS = [
         f"{scale_matters_to()}, even where no column needs it; otherwise where one does.",
     ),
     _columns_option(
-        "--category", "Take the numbers in these columns for labels.", library="categories"
+        "--category", "Treat the numbers in these columns as labels.", library="categories"
     ),
 ]
 _ELAPSED = _columns_option(
-    "--elapsed", "Use the time that has passed in these columns of dates, not hour and weekday."
+    "--elapsed", "Use these columns of dates as elapsed time, instead of as hour and weekday."
 )
 columns_options = family("columns", "Columns", Columns, _COLUMNS)
 _LABEL = option(
     "--label",
     metavar="COL",
-    help="Take only the normal rows of REFERENCE, by this column of labels "
-    f"({LABEL_HELP}), which is not used otherwise.",
+    help="Use only the rows of REFERENCE that this column labels as normal "
+    f"({LABEL_HELP}); it is no feature.",
 )
 _TIME = option(
     "--time",
     library="times",
     metavar="COL",
-    help="Take this column of both files for the time of a row, never for a feature; 'rows' if "
-    "rows stand in the order of time. If neighbours in time are alike, no promise is made.",
+    help="Use this column of both files as the time of each row, not as a feature; 'rows' if rows "
+    "are in time order. If rows that are close in time are alike, nothing is promised.",
 )
 _UNIT = option(
     "--unit",
     library=("units", "unit_column"),
     metavar="COL",
-    help="Take rows for parts of units, which are judged as a whole, by this column of both files: "
-    "a run, a charge, a patient; or by a column of times and a period, such as when:day. A unit "
-    "becomes one row of features, and must not be in both files.",
+    help="Judge units of rows as a whole: the runs, charges or patients in this column of both "
+    "files, or the periods of a column of times, such as when:day. A unit becomes one row of "
+    "features, and must not be in both files.",
 )
 _GROUPS = [
     option(
@@ -449,17 +444,14 @@ _GROUPS = [
         help="Compare a row with reference rows of its own group only, by this column of both "
         "files, such as the type of machine; one list is made of all groups.",
     ),
-    flag(
-        "--group-models", "Fit a detector for every group instead of one on all rows, for --group."
-    ),
     _TIME,
     _UNIT,
 ]
 _SHIFT = _columns_option(
     "--shift",
-    "Take these columns for ones that come in another mix among the new rows, while what is normal "
-    "has not changed; 'all' for all columns. Reference rows are weighed, by an estimate, so that "
-    "the false discovery rate is measured, not proven.",
+    "Correct for columns whose values come in other proportions among the new rows, while what is "
+    "normal has not changed; 'all' for all columns. Reference rows get estimated weights, so the "
+    "false discovery rate is measured, not proven.",
     library="weights",
 )
 _READ = [*_COLUMNS, _ELAPSED, _LABEL]
@@ -521,12 +513,12 @@ files_options = family(
     "Files",
     Files,
     [
-        ids_option("Carry these columns of identifiers or times through, and never use them."),
+        ids_option("Copy these columns of identifiers or times to the results, unused."),
         choice(
             "--format",
             FORMATS,
             None,
-            "Read standard input, and files whose name does not tell it, in this format.",
+            "Read standard input, and files whose names do not show their format, in this one.",
         ),
         option(
             "--delimiter",
@@ -541,12 +533,11 @@ files_options = family(
             "--missing",
             multiple=True,
             metavar="TEXT",
-            help="Take this text for a missing value, besides the usual ones; may be repeated.",
+            help="Treat this text as a missing value, besides the usual ones; may be repeated.",
         ),
         flag(
             "--no-header",
-            "Read text files whose first line is a row already; columns are called 'column 1' and "
-            "so on.",
+            "Read text files without a header line; columns are called 'column 1' and so on.",
         ),
     ],
 )
@@ -565,18 +556,17 @@ class Writing:
     fail_on: tuple[str, ...] = ()
     top: int | None = None
     explain: tuple[str, ...] = ()
-    details: bool = False
 
     def __post_init__(self) -> None:
         if self.top is not None and self.only_anomalies:
             raise click.UsageError(
-                "--top and --only-anomalies each say which rows are written: give one of them."
+                "--top and --only-anomalies both choose the rows that are written: give one."
             )
         if self.output is None and (self.only_anomalies or self.prefix):
             name = "--only-anomalies" if self.only_anomalies else "--prefix"
-            raise click.UsageError(f"{name} is about what --output writes: give --output too.")
+            raise click.UsageError(f"{name} needs --output.")
         if self.report is not None and is_standard(self.report):
-            raise click.UsageError("--report writes a page: give the name of a file.")
+            raise click.UsageError("--report must be the name of a file; got '-'.")
 
     def options(self, files: Files) -> WriteOptions:
         """How `judge_file` writes them."""
@@ -627,7 +617,7 @@ PREFIX = option(
     metavar="TEXT",
     help="Put this in front of the names of the added columns.",
 )
-REPORT = file("--report", "Write a page to look at (HTML).")
+REPORT = file("--report", "Write an HTML report to this file.")
 OVERWRITE = flag("--overwrite", "Replace files and tables that exist.")
 
 
@@ -641,7 +631,7 @@ _WRITING = [
     count(
         "--top",
         "flagged rows",
-        "Show the N rows that come first, flagged or not, and say how many of them may be "
+        "Show the N most unusual rows, flagged or not, and say how many of them may be "
         "false; --output writes these rows only.",
     ),
     option(
@@ -651,11 +641,6 @@ _WRITING = [
         metavar="ROW",
         help="Say why a row stands out, by its number or, with --id, its identifier: unusual "
         "values, the nearest normal rows, which features carry its score. May be repeated.",
-    ),
-    option(
-        "--details",
-        is_flag=True,
-        help="Say the whole theorem, what its proof cost, and what more is known of the list.",
     ),
     PREFIX,
     REPORT,
@@ -683,7 +668,7 @@ voice_options = family(
     "Messages",
     Voice,
     [
-        flag("--json", "Say everything as one JSON object."),
-        flag("--quiet", "Say nothing but errors."),
+        flag("--json", "Print everything as one JSON object."),
+        flag("--quiet", "Print nothing but errors."),
     ],
 )

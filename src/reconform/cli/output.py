@@ -124,14 +124,14 @@ class Voice:
         self._stderr = console()
         self._results = console(self._held)
         if sys.stdout is None and not quiet:
-            raise OSError(f"{STDOUT}: it is closed, and the results are said there; give --quiet.")
+            raise OSError(f"{STDOUT}: it is closed, so results cannot be printed; give --quiet.")
 
     def leave_stdout_to_data(self) -> None:
         """Send results to standard error: data goes to standard output."""
         if self.json:
-            raise click.UsageError("JSON and '--output -' both write to standard output.")
+            raise click.UsageError("--json and '--output -' both use standard output: give one.")
         if sys.stdout is None:
-            raise OSError(f"{STDOUT}: it is closed, and '--output -' writes to it.")
+            raise OSError(f"{STDOUT}: it is closed, so '--output -' cannot be written.")
         self._held = _Held("stderr")
         self._results = console(self._held)
 

@@ -99,8 +99,9 @@ flagging_options = family(
             "--by",
             (BUDGET, WINDOWS, DECAY),
             BUDGET,
-            "Use this way to decide. budget: at most so many false alarms in so many rows, at "
-            "once. windows: a list for every window. decay: LORD with memory decay, at once.",
+            "Decide in this way. budget: every row at once, with at most so many false alarms "
+            "in so many rows. windows: a list for every window. decay: every row at once, by LORD "
+            "with memory decay.",
         ),
         option(
             "--false-alarms",
@@ -108,18 +109,18 @@ flagging_options = family(
             callback=finite,
             metavar="NUMBER",
             show_default="1",
-            help="Let so many false alarms be expected: for budget in --per rows, for windows in "
-            "each window, instead of --fdr.",
+            help="Expect at most this many false alarms: in --per rows (budget), or in each window "
+            "(windows), instead of --fdr.",
         ),
         count(
             "--per",
             "1000",
-            "Let --false-alarms be those of so many rows; for budget.",
+            "Count --false-alarms in N rows; for budget.",
         ),
         count(
             "--window",
             "200",
-            "Take so many rows for a window; for windows.",
+            "Put N rows into each window; for windows.",
             library="rows",
         ),
         fdr_option("0.1"),
@@ -146,7 +147,7 @@ class Incoming:
 
     def __post_init__(self) -> None:
         if self.start and self.journal is None:
-            raise click.UsageError("--from goes with --journal, which knows the rows before.")
+            raise click.UsageError("--from goes with --journal, which holds the rows before it.")
 
     def reader(self, cad: ConformalDetector, info: models.ModelInfo) -> LineReader:
         """What turns lines into rows of this model."""
@@ -155,8 +156,8 @@ class Incoming:
         for name in ids:
             if name in WORDS:
                 raise click.UsageError(
-                    f"a decision has a key {name!r} of its own, besides the one that --id names; "
-                    "rename the key of the rows."
+                    f"--id names the key {name!r}, which every decision has already; rename the key "
+                    "in the rows."
                 )
         return LineReader(
             features_of(cad, None if known is None else known.features),
@@ -195,7 +196,7 @@ incoming_options = family(
         count(
             "--from",
             0,
-            "Take the first line for row N of the stream, where the rows before are in --journal.",
+            "Number the first line N: the rows before it are in --journal.",
             least=0,
             library="start",
             parameter="start",
@@ -203,7 +204,7 @@ incoming_options = family(
     ],
 )
 
-quiet_option = family("voice", "Messages", Voice, [flag("--quiet", "Say nothing but errors.")])
+quiet_option = family("voice", "Messages", Voice, [flag("--quiet", "Print nothing but errors.")])
 
 
 @click.command(
@@ -228,12 +229,12 @@ def stream(
     """Decide about rows as they arrive on standard input, with a saved MODEL.
 
     Every line is a row; every row gets one line of JSON on standard output: row (its number, from
-    0), line, the keys that --id names, p_value and anomaly. What is there is judged at once, and
-    written at once. What there is to say goes to standard error.
+    0), line, the keys that --id names, p_value and anomaly. Rows are judged and
+    written as soon as they arrive. Messages go to standard error.
     """
     source = _standard_input()
     if sys.stdout is None:
-        raise OSError(f"{STDOUT}: it is closed, and decisions are written to it.")
+        raise OSError(f"{STDOUT}: it is closed, so decisions cannot be written.")
     around = {"MODEL": model, "standard input": "-", STDOUT: "/dev/stdout"}
     check_separate({"--journal": incoming.journal}, around)
     info = models.inspect(model)
@@ -263,7 +264,7 @@ def stream(
 
 def _standard_input() -> IO[bytes]:
     if sys.stdin is None:
-        raise OSError(f"{LABEL}: it is closed, and rows come in on it.")
+        raise OSError(f"{LABEL}: it is closed, so no rows can be read.")
     buffer: IO[bytes] = sys.stdin.buffer
     return buffer
 

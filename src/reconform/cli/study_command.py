@@ -159,8 +159,8 @@ def study(
     """
     if run["store"] is None and not what["datasets"]:
         raise click.UsageError(
-            "give a data set of your own with --dataset; or, for the study of the paper, which "
-            "takes long, a folder that keeps what is finished with --store."
+            "give a data set of your own with --dataset; or, to run the study of the paper, which "
+            "takes long, a folder for finished draws with --store."
         )
     planned = _planned(what, protocol, columns, files)
     try:
@@ -168,7 +168,7 @@ def study(
             planned.run(run["store"], n_jobs=run["jobs"], verbose=int(voice.shows_progress))
     except KeyboardInterrupt as error:
         if run["store"] is None:
-            error.add_note("Nothing is kept; with --store FOLDER finished draws are.")
+            error.add_note("Nothing was kept; --store FOLDER keeps finished draws.")
         else:
             error.add_note(f"Finished draws are in {run['store']}; the same command continues.")
         raise

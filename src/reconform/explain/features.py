@@ -16,7 +16,7 @@ from ..detectors.prepare import Feature
 from ..frames import label_code
 
 # A label that the reference does not have, where nobody knows how it is spelt.
-UNKNOWN = "a label of its own"
+UNKNOWN = "a label that the reference lacks"
 
 
 @dataclass(frozen=True, eq=False)

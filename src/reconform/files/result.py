@@ -19,8 +19,7 @@ from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..atomic import blamed_on_temporary_files
 from ..discoveries import USUAL_FIRST, BaseDiscoveries, CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
-from ..explain import Explainer, explainer_for
-from ..explain.explainer import Explanation, Judged
+from ..explain import Explainer, Explanation, Judged, explainer_for
 from ..statistics.fdr import Decision
 from ..units import UnitRows
 from .cells import PIECE_BYTES, labels_in, to_python

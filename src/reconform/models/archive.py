@@ -83,7 +83,7 @@ def parse_json(text: bytes) -> Any:
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in items}) < len(items):
-            raise ReconformError("a name stands twice in one JSON object")
+            raise ReconformError("a name occurs twice in a JSON object")
         return dict(items)
 
     return json.loads(
@@ -125,7 +125,7 @@ def check_directory(members: Sequence[ZipInfo], file_size: int) -> None:
         ours = _NAME.fullmatch(name) and name == member.filename
         require(ours, f"a member is called {name[:80]!r}")
         plain = stat.S_IFMT(member.external_attr >> 16) in (0, stat.S_IFREG)
-        require(plain, f"member {name} is a link or something else that is no file")
+        require(plain, f"member {name} is not a plain file")
         usual = member.compress_type in (ZIP_STORED, ZIP_DEFLATED) and not member.flag_bits & 0x1
         require(usual, f"member {name} is encrypted, or compressed in a way we never use")
         small = not name.endswith(".json") or member.file_size <= MOST_TEXT_BYTES
@@ -153,7 +153,7 @@ class Archive:
 
     def __init__(self, path: str | Path, file: BinaryIO) -> None:
         self.path = path
-        with refusing(path, "this is no reconform model, or a damaged one"):
+        with refusing(path, "this is not a reconform model, or it is damaged"):
             self.file_bytes = size = file.seek(0, os.SEEK_END)
             self._zip = _open_zip(file)
             self._members = {member.orig_filename: member for member in self._zip.infolist()}
@@ -215,7 +215,7 @@ def _open_zip(file: BinaryIO) -> ZipFile:
     file.seek(0)
     start = file.read(4)
     cut_short = start == b"PK\x03\x04"
-    why = "it begins like one and ends too soon" if cut_short else "it is not a zip archive"
+    why = "it was cut short" if cut_short else "it is not a zip archive"
     require(is_zipfile(file), why)
     return ZipFile(file)
 
@@ -336,7 +336,7 @@ def read_npy(buffer: ByteArray) -> AnyArray:
     """
     start = buffer[: len(_MAGIC) + 2].tobytes()
     begins = len(start) == len(_MAGIC) + 2 and start.startswith(_MAGIC)
-    require(begins, "an array does not begin like one")
+    require(begins, "an array has no header")
     end = len(start) + int.from_bytes(start[-2:], "little")
     match = _HEADER.fullmatch(buffer[len(start) : end].tobytes())
     if match is None or end % _ALIGNMENT:
@@ -425,7 +425,7 @@ class ModelInfo:
             f"(format {self.format_version}), {self.file_bytes:,} bytes",
         ]
         if self.foreign_types:
-            lines.append(f"  contains objects of others: {', '.join(self.foreign_types)}")
+            lines.append(f"  contains objects of other libraries: {', '.join(self.foreign_types)}")
         # A file may say anything of itself: a terminal shows it, and obeys none of it.
         return "\n".join(printable(line.replace("\n", " ")) for line in lines)
 

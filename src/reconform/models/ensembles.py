@@ -499,7 +499,7 @@ WITH_ANOMALIES = "WithAnomalies"
 def _read_with_anomalies(json: Json, plan: Plan, source: Reader) -> WithAnomalies:
     """Read an ensemble that uses the batch, and the anomalies that stand beside it."""
     known, inner = ROWS.read(json["anomalies"], source), json["inner"]
-    require(inner.get("kind") != WITH_ANOMALIES, "anomalies stand beside others")
+    require(inner.get("kind") != WITH_ANOMALIES, "known anomalies are nested")
     require(
         known.shape[1] == source.n_features and len(known) > 0,
         "the known anomalies do not have the columns of the reference",

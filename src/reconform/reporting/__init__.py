@@ -1,16 +1,51 @@
-"""What was found, to look at: one HTML page, as a file or in a notebook."""
+"""What was found, to look at: one HTML page, which needs no network and runs nothing from data."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
-from ..discoveries import Discoveries
+import numpy as np
+
+from ..arrays import AnyArray, IndexArray, RankArray
+from ..assumption import Verdict
+from ..atomic import check_place, write_atomic
+from ..discoveries import USUAL_FIRST, Discoveries
+from ..display import GLOSSARY
+from ..errors import ReconformError, check_count
+from ..explain import (
+    FEATURE_HEAD,
+    NEAREST_HEAD,
+    Explainer,
+    feature_cells,
+    nearest_cells,
+)
+from ..explain.features import Unusual
+from ..grouping import GroupFound
+from . import words
+from .summary import Summary, summarise
+from .words import number, script_json, shorten
 
 __all__ = ["report"]
+
+# Bytes of rows on the page; with everything else it stays below 5 MB.
+BUDGET = 4_400_000
+SAMPLE = 1_000
+BLOCK = 16_384
+LONGEST_ID, LONGEST_VALUE, LONGEST_NAME = 120, 60, 80
+SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
+LONGEST_TITLE, LONGEST_ROW = 200, 120
+# Rows that open to an explanation: about 2 kB each.
+EXPLAINED = 30
 
 
 class Page(str):
@@ -72,7 +107,320 @@ def report(
     ...     "of 229 rows flagged" in page.read_text()
     True
     """
-    from .page import render, write_page  # only now, so that `import reconform` stays light
-
     page = partial(render, found, ids=ids, title=title, explained=explained)
     return Page(page()) if path is None else write_page(Path(path), page, overwrite=overwrite)
+
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """Rows on the page, the most unusual first.
+
+    Attributes
+    ----------
+    lines : list of list
+        For each row its place (1 = most unusual), id, score, p-value, q-value, and
+        its unusual features as (index in `names`, value, strength, note).
+    names : list of str
+        Of the features that are mentioned.
+    leading : int
+        The first so many places are all there; what follows is a sample.
+    """
+
+    lines: list[list[Any]]
+    names: list[str]
+    leading: int
+
+
+def carry(
+    found: Discoveries,
+    order: RankArray,
+    wanted: int,
+    ids: AnyArray | Sequence[Any],
+    explainer: Explainer | None = None,
+    *,
+    budget: int = BUDGET,
+) -> Carried:
+    """Pick the rows that the page carries, of an order with the most unusual first.
+
+    These are the `wanted` first, the discoveries at the highest level, and some that are spread
+    evenly over the others, as long as they take no more bytes than the budget.
+    """
+    names = () if explainer is None else [feature.name for feature in explainer.features]
+    others = len(order) - wanted
+    spread = wanted + np.unique(np.linspace(0, others - 1, min(SAMPLE, others)).astype(np.intp))
+    lines: list[list[Any]] = []
+    used: dict[int, int] = {}
+    spent = 0
+    # The most unusual leave a twentieth of the budget to the sample.
+    for places, limit in ((np.arange(wanted), budget * 19 // 20), (spread, budget)):
+        for place, features in _described(places, order, explainer):
+            fresh = {u.feature for u in features} - used.keys()
+            line = _line(found, int(order[place]), place, ids)
+            line.append([[u.feature, *_words(u)] for u in features])
+            spent += len(script_json(line).encode()) + 1
+            spent += sum(len(script_json(shorten(names[j], LONGEST_NAME)).encode()) for j in fresh)
+            if spent > limit:
+                break
+            used.update({j: len(used) + i for i, j in enumerate(sorted(fresh))})
+            line[-1] = [[used[j], *words] for j, *words in line[-1]]
+            lines.append(line)
+    leading = sum(line[0] <= wanted for line in lines)
+    return Carried(lines, [shorten(names[j], LONGEST_NAME) for j in used], leading)
+
+
+def carried_sentence(carried: Carried, rows: int) -> str:
+    """Say which rows are on the page."""
+    held, sampled = len(carried.lines), len(carried.lines) - carried.leading
+    if held == rows:
+        return f"All {rows:,} rows are on this page." if rows > 1 else "The row is on this page."
+    parts = [f"the {carried.leading:,} most unusual"] if carried.leading else []
+    parts += [f"a sample of {sampled:,} others"] if sampled else []
+    return (
+        f"This page carries {held:,} of {rows:,} rows: {' and '.join(parts)}. Counts and charts "
+        "are about all rows."
+    )
+
+
+def _described(
+    places: IndexArray, order: RankArray, explainer: Explainer | None
+) -> Iterator[tuple[int, list[Unusual]]]:
+    """Blocks, so that a spent budget ends the work."""
+    for start in range(0, len(places), BLOCK):
+        block = places[start : start + BLOCK]
+        features = explainer.unusual(order[block].tolist()) if explainer else [[] for _ in block]
+        yield from zip(block.tolist(), features, strict=True)
+
+
+def _line(found: Discoveries, i: int, place: int, ids: AnyArray | Sequence[Any]) -> list[Any]:
+    values = (found.scores[i], found.p_values[i], found.q_values[i])
+    return [place + 1, shorten(str(ids[i]), LONGEST_ID), *map(number, map(float, values))]
+
+
+def _words(unusual: Unusual) -> list[Any]:
+    words: list[Any] = [shorten(unusual.value, LONGEST_VALUE), number(unusual.strength)]
+    return [*words, unusual.note] if unusual.note else words
+
+
+def render(
+    found: Discoveries,
+    *,
+    ids: Any = None,
+    title: str | None = None,
+    explained: int = EXPLAINED,
+    spell: Callable[[str], str] = str,
+) -> str:
+    """Make the page as a text, of what `report` takes.
+
+    `spell` turns parameters in a sentence (`validity='proven'`) into what the reader knows them by.
+    """
+    check_count("explained", explained, least=0)
+    summary = summarise(found)
+    # A certified list may lack rows of the nominal lists at other levels, which come after it.
+    listed = np.union1d(summary.order[: found.count], summary.plain[: summary.counts[-1]])
+    wanted = min(max(len(listed), found.top or USUAL_FIRST), len(found))
+    labels = _labels(found, ids)
+    explainer = found.explainer if explained else None
+    carried = carry(found, summary.order, wanted, labels, explainer)
+    told = _explained(found, summary, labels, explained)
+
+    def said(text: str) -> str:
+        return spell(text).replace("`", "")
+
+    return _fill(found, summary, carried, told, title or "Anomaly report", said)
+
+
+def write_page(path: Path, make: Callable[[], str], *, overwrite: bool) -> Path:
+    """Write a page that `make` renders, whole or not at all; refuse a bad place beforehand."""
+    check_place(path, overwrite=overwrite)
+    # Labels, and names of files, may be any bytes.
+    write_atomic(path, make().encode(errors="replace"), overwrite=overwrite)
+    return path
+
+
+def _explained(
+    found: Discoveries, summary: Summary, labels: AnyArray | Sequence[Any], most: int
+) -> dict[str, Any]:
+    """Explanations of the rows that come first, by their places from 1, as cells of tables."""
+    explainer = found.explainer
+    if explainer is None or not most:
+        return {}
+    count = max(int(summary.counts[summary.chosen]), found.top or USUAL_FIRST)
+    first = summary.order[: min(count, most)].tolist()
+    here = [(k, i) for k, i in enumerate(first) if explainer.place(i) is not None]
+    told = found.explain_several([i for _, i in here])
+    return {
+        str(k + 1): {
+            "title": replace(one, row=shorten(str(labels[i]), LONGEST_ROW)).headline,
+            "features": [list(feature_cells(feature)) for feature in one.features],
+            "shares": [feature.share for feature in one.features],
+            "nearest": [list(nearest_cells(row)) for row in one.nearest],
+            "notes": list(one.notes),
+        }
+        for (k, i), one in zip(here, told, strict=True)
+    }
+
+
+def _labels(found: Discoveries, ids: Any) -> AnyArray | Sequence[Any]:
+    labels = ids if ids is not None else found.index
+    if labels is None:
+        return range(len(found))
+    array = np.empty(len(labels), dtype=object)
+    array[:] = list(labels)
+    if len(array) != len(found):
+        raise ReconformError(
+            f"ids must have one label per row: {len(found):,} rows, {len(array):,}."
+        )
+    return array
+
+
+def _fill(
+    found: Discoveries,
+    summary: Summary,
+    carried: Carried,
+    told: dict[str, Any],
+    title: str,
+    said: Callable[[str], str],
+) -> str:
+    web = files(__package__) / "web"
+    style = (web / "style.css").read_text("utf-8")
+    script = "\n".join((web / name).read_text("utf-8") for name in SCRIPTS)
+    verdict = found.verdict
+    broken = verdict.word == "broken"
+    levels = [words.level_sentences(summary, i, broken) for i in range(len(summary.levels))]
+    now = {name: escape(text) for name, text in levels[summary.chosen].items()}
+    return Template((web / "page.html").read_text("utf-8")).substitute(
+        now,
+        policy=_policy(style, script),
+        style=style,
+        script=script,
+        data=script_json(
+            {
+                **_numbers(summary, f"{found.q_name}-value"),
+                "lines": carried.lines,
+                "names": carried.names,
+                "leading": carried.leading,
+                "plain": _plain(summary, carried),
+                "words": levels,
+                "top": found.top or 1,
+                "told": told,
+                "heads": {"features": FEATURE_HEAD, "nearest": NEAREST_HEAD},
+            }
+        ),
+        title=escape(shorten(title, LONGEST_TITLE)),
+        why=escape(said(found.why_nothing or "")),
+        guarantee=escape(said(found.guarantee)),
+        choice=escape(found.ranked_by),
+        first=_first(found),
+        groups=_groups(found, words.level_in_words(summary, summary.chosen)),
+        assumption=escape(words.ASSUMPTION),
+        last=len(summary.levels) - 1,
+        chosen=summary.chosen,
+        level=words.level_in_words(summary, summary.chosen),
+        verdict=_verdict(verdict, said) if verdict.findings else "",
+        assumed=_assumed(verdict),
+        tone=" all" if found.count == len(found) > 1 else "" if found.count else " none",
+        open=" open" if broken else "",
+        carried=escape(carried_sentence(carried, summary.rows)),
+        description=escape(words.DESCRIPTION) if carried.names else "",
+        opens=escape(words.OPENS) if told else "",
+        facts="\n".join(_fact(*fact) for fact in words.facts(found)),
+        glossary="\n".join(_fact(*entry) for entry in GLOSSARY.items()),
+    )
+
+
+def _first(found: Discoveries) -> str:
+    """A line about the rows that come first, where they were asked for or nothing is flagged."""
+    if found.top is None and found.count:
+        return ""
+    return f'  <p class="meaning" id="first">{escape(found.first().sentence)}</p>\n'
+
+
+def _groups(found: Discoveries, level: str) -> str:
+    """A table with a line per group, where there are groups."""
+    if not found.groups:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in words.GROUP_HEAD)
+    lines = "\n".join(_group(group, len(found)) for group in words.groups_shown(found.groups))
+    return (
+        '\n<section id="groups" aria-labelledby="groups-title">\n'
+        '  <h2 id="groups-title">By group</h2>\n'
+        f'  <table class="small-table"><thead><tr>{head}</tr></thead><tbody>\n{lines}\n'
+        "  </tbody></table>\n"
+        f'  <p class="small">{escape(words.groups_sentence(found.groups, level))}</p>\n'
+        "</section>\n"
+    )
+
+
+def _group(group: GroupFound, tested: int) -> str:
+    cells = zip(words.GROUP_HEAD, words.group_cells(group, tested), strict=True)
+    return (
+        "<tr>"
+        + "".join(f'<td data-head="{escape(name)}">{escape(text)}</td>' for name, text in cells)
+        + "</tr>"
+    )
+
+
+def _verdict(verdict: Verdict, said: Callable[[str], str]) -> str:
+    """A box above everything else, where something speaks against the assumption."""
+    items = "".join(f"<li>{escape(said(str(finding)))}</li>" for finding in verdict.findings)
+    sentence = escape(verdict.sentence)
+    return f'<section class="verdict {verdict.word}"><h2>{sentence}</h2><ul>{items}</ul></section>'
+
+
+def _assumed(verdict: Verdict) -> str:
+    """A line above the table, where nothing speaks against the assumption."""
+    if verdict.findings:
+        return ""
+    return f'  <p class="assumed">{escape(verdict.sentence)}</p>\n'
+
+
+def _fact(name: str, value: str) -> str:
+    long = ' class="long"' if name.startswith("SHA-256") else ""
+    return f"<div{long}><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+
+
+def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
+    """What the charts are drawn from."""
+    p, scores = summary.p_histogram, summary.score_histogram
+    k, curve = summary.curve
+    return {
+        "evidence": evidence,
+        "rows": summary.rows,
+        "chosen": summary.chosen,
+        "levels": summary.levels.tolist(),
+        "labels": [words.level_in_words(summary, i) for i in range(len(summary.levels))],
+        "counts": summary.counts.tolist(),
+        "line": summary.line,
+        "pValues": {
+            "edges": p.edges.tolist(),
+            "counts": p.counts.tolist(),
+            "flagged": p.flagged.tolist(),
+        },
+        "curve": {"k": k.tolist(), "p": [float(f"{value:.6g}") for value in curve]},
+        "scores": {
+            "edges": [float(f"{edge:.6g}") for edge in scores.edges],
+            "counts": scores.counts.tolist(),
+            "flagged": scores.flagged.tolist(),
+            "reference": None if scores.reference is None else scores.reference.tolist(),
+            "centre": scores.centre,
+            "spread": scores.spread,
+        },
+    }
+
+
+def _plain(summary: Summary, carried: Carried) -> list[int] | None:
+    """The places of the carried rows by q-value, where these are not those of the list."""
+    if not summary.certified:
+        return None
+    places = np.argsort(summary.plain)[summary.order] + 1
+    found: list[int] = places[[line[0] - 1 for line in carried.lines]].tolist()
+    return found
+
+
+def _policy(style: str, script: str) -> str:
+    """Let only this page's own style and script run, and nothing be loaded from anywhere."""
+    digests = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (style, script)
+    ]
+    return f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..discoveries import Discoveries
 from ..errors import ReconformError
-from ..rule import shortest_list
 from ..statistics.bounds import false_discovery_table
 from ..statistics.certificates import Claim
 from ..statistics.fdr import PROCEDURES
@@ -84,8 +82,6 @@ class Summary:
         How many rows are discoveries at each level.
     chosen : int
         Which of the levels is the one of the decision.
-    least : int array of shape (levels,), or None
-        The shortest list that the grid of p-values allows at each level.
     false_bounds : int array of shape (levels,), or None
         With `CONFIDENCE`, at most so many of each list are false; where that is known.
     order : int array of shape (rows,)
@@ -108,7 +104,6 @@ class Summary:
     levels: FloatArray
     counts: RankArray
     chosen: int
-    least: RankArray | None
     false_bounds: RankArray | None
     order: RankArray
     plain: RankArray
@@ -167,7 +162,6 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
         levels=grid,
         counts=counts,
         chosen=chosen,
-        least=_least(found, grid, line, n),
         false_bounds=_false_bounds(found, order, counts),
         order=order,
         plain=plain,
@@ -200,44 +194,6 @@ def step_up_line(found: Discoveries) -> float | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         lines = np.where(p > 0, q * np.arange(1, len(p) + 1) / p, 0.0)
     return float(lines.max())
-
-
-def p_value_nature(found: Discoveries) -> str:
-    """What the p-values are: "conservative" (r / (n + 1)), "smoothed", "corrected" or "unknown".
-
-    Only the first two are uniform for normal rows; corrected ones (proven, conditional, repeated
-    splits) are larger.
-
-    Examples
-    --------
-    >>> from reconform.cli.detect import run_demo
-    >>> p_value_nature(run_demo()[0])
-    'conservative'
-    """
-    if found.provenance is None:
-        return "unknown"
-    if found.ranks is None:
-        return "smoothed"
-    joint = found.provenance.joint
-    if joint is not None:
-        within, sizes = joint.apart(found.ranks)[1], joint.sizes[joint.apart(found.ranks)[0]]
-        nominal = within / (sizes + 1)
-    else:
-        nominal = found.ranks / (found.provenance.n_calibration + 1)
-    return "conservative" if np.array_equal(nominal, found.p_values) else "corrected"
-
-
-def _least(
-    found: Discoveries, levels: FloatArray, line: float | None, n: int | None
-) -> RankArray | None:
-    if n is None or line is None or p_value_nature(found) != "conservative":
-        return None
-    if found.provenance is not None and found.provenance.joint is not None:
-        return None  # every group has its own; a warning names those that are too small
-    # BH divides by m itself; for the others the line carries rounding, which must not add a row.
-    slack = 1.0 if found.procedure == "bh" else 1 - 1e-12
-    smallest = Fraction(1, n + 1)
-    return np.array([shortest_list(line * slack, smallest, level) for level in levels.tolist()])
 
 
 def _false_bounds(found: Discoveries, order: RankArray, counts: RankArray) -> RankArray | None:

@@ -65,13 +65,13 @@ ASSUMPTION = (
 DESCRIPTION = (
     "Most unusual features: how far each value lies from the reference's median, in robust "
     "standard deviations (median and MAD); for categories, how rare they are. This describes the "
-    "row. It is not the detector's reason for flagging it."
+    "row, not why the detector flagged it."
 )
 
 # The name of a group is cut after so many characters.
 LONGEST_GROUP = 60
 
-OPENS = "A row whose name has an arrow opens: why it stands out."
+OPENS = "Rows with an arrow open, and show why they stand out."
 
 
 def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str, str]:
@@ -80,7 +80,7 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
     Returns
     -------
     dict
-        count, headline, meaning, bound, least and moved; empty where there is nothing to say.
+        count, headline, meaning, bound and moved; empty where there is nothing to say.
     """
     count, level, alarms = int(summary.counts[i]), float(summary.levels[i]), summary.counts_alarms
     said = headline(count, summary.rows, level, alarms=alarms, broken=broken)
@@ -91,17 +91,16 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
         "meaning": (
             _promise(summary, i)
             if count and not broken
-            else "Do not take this for a list of anomalies before the reason above is understood."
+            else "Do not treat this as a list of anomalies before you understand the reason above."
             if count
             else "No row is unusual enough for a list at this level."
         ),
         "bound": "" if broken else _bound(summary, i, count),
-        "least": _least(summary, i),
         "moved": (
             ""
             if i == summary.chosen
-            else f"The decision was made at {level_in_words(summary, summary.chosen)}. A level "
-            "moved after looking is for exploring: the statement on averages is about a level "
+            else f"The decision was made at {level_in_words(summary, summary.chosen)}. "
+            "Moving the level after looking is for exploration: what is promised holds for a level "
             "fixed beforehand."
         ),
     }
@@ -126,17 +125,8 @@ def _bound(summary: Summary, i: int, count: int) -> str:
         return ""
     bound, confidence = int(summary.false_bounds[i]), percent(CONFIDENCE)
     if bound >= count:
-        return f"For this very list no bound can be given with {confidence} confidence."
-    return f"{bound_in_words(bound, count, CONFIDENCE)}, whatever level the slider is moved to."
-
-
-def _least(summary: Summary, i: int) -> str:
-    if summary.least is None or summary.least[i] < 2:
-        return ""
-    scores, least = f"{summary.n_calibration:,} calibration scores", int(summary.least[i])
-    if least > summary.rows:
-        return f"{scores} are too few for any list at this level."
-    return f"{scores} allow no list shorter than {least:,} rows at this level."
+        return f"No bound can be given for this list with {confidence} confidence."
+    return f"{bound_in_words(bound, count, CONFIDENCE)}, wherever the slider stands."
 
 
 # The table of groups, and how many of them it holds.

@@ -382,6 +382,6 @@ def _check_unused(options: TableOptions, name: str) -> None:
     given = [n for n in ("columns", "drop", "id_columns", "categories") if getattr(options, n)]
     if given:
         raise ReconformError(
-            f"data set {name!r} has no names of columns, and `{given[0]}` names some: it is for "
-            "tables in files."
+            f"data set {name!r} has no column names for `{given[0]}` to name: it is for tables in "
+            "files."
         )

@@ -242,20 +242,20 @@ class Ranking(Sequence[Ranked]):
             f"anomalies found. FDR: the share of false alarms, aimed at {self.level:g}."
         ]
         if self.draws < 2:
-            notes.append("One draw has no standard error: nothing is told apart.")
+            notes.append("One draw has no standard error: no difference can be tested.")
         elif self.equals:
             notes.append(
                 f"= cannot be told apart from the best one ({CONFIDENCE:.0%} confidence, draw by "
                 "draw, for all comparisons together)."
             )
         if any(row.violation for row in self.rows):
-            notes.append("† the FDR is above the level, by more than chance: ranked last.")
+            notes.append("† the FDR is above the level by more than chance, so it is ranked last.")
         if self.partial:
             pairs = ", ".join(f"{detector} with {method}" for detector, method in self.partial)
             notes.append(f"Not ranked, as they did not run on every data set: {pairs}.")
         notes.append(
-            "The standard errors are about other draws from the same rows; other anomalies than "
-            "those of the file may turn out differently."
+            "The standard errors describe other draws from the same rows; other kinds of anomalies "
+            "may give other results."
         )
         return notes
 

@@ -2,7 +2,7 @@
 
 function update() {
   const said = data.words[state.level], slider = $("level");
-  for (const part of ["count", "headline", "meaning", "bound", "moved", "least"]) $(part).textContent = said[part];
+  for (const part of ["count", "headline", "meaning", "bound", "moved"]) $(part).textContent = said[part];
   const every = flaggedCount() === data.rows && data.rows > 1;
   document.querySelector(".result").className = `result${every ? " all" : flaggedCount() ? "" : " none"}`;
   $("shown").textContent = data.labels[state.level];
