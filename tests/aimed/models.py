@@ -461,7 +461,7 @@ ZIPS = {
         "members", zip_with(lambda: {f"m/{k}.npy": b"" for k in range(70_000)},
                             compression=zipfile.ZIP_STORED)),
     "overlapping": ("model", overlapping),
-    "quoted": ("no reconform model", quoted),
+    "quoted": ("not a reconform model", quoted),
     "a_name_without_end": (
         "is called|not those|nothing needs", zip_with(lambda: {"a" * 60_000 + ".npy": b"1"})),
     "manifest_without_end": (

@@ -645,7 +645,7 @@ def test_names_that_lead_elsewhere(name, small, tmp_path):
     info = zipfile.ZipInfo("placeholder")
     info.filename = name
     path = forge(tmp_path / "names.rcad", members_of(small[0]), more=[(info, b"")])
-    refused(path, "called|members|no reconform model")
+    refused(path, "called|members|not a reconform model")
 
 
 def test_links_and_duplicates_in_the_zip(small, tmp_path):

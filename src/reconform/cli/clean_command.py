@@ -48,8 +48,8 @@ class Cleaning:
     def __post_init__(self) -> None:
         if (self.keep is None) != (self.marks is None):
             raise click.UsageError(
-                "--keep goes with --marks: --marks names the rows to leave out, --keep the file for "
-                "the others."
+                "--keep goes with --marks: --marks names the rows to leave out, --keep the file "
+                "for the others."
             )
         if self.marks is not None and self.output is not None:
             raise click.UsageError("--output writes a review file: leave it out with --marks.")

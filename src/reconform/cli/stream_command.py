@@ -156,8 +156,8 @@ class Incoming:
         for name in ids:
             if name in WORDS:
                 raise click.UsageError(
-                    f"--id names the key {name!r}, which every decision has already; rename the key "
-                    "in the rows."
+                    f"--id names the key {name!r}, which every decision has already; rename the "
+                    "key in the rows."
                 )
         return LineReader(
             features_of(cad, None if known is None else known.features),
