@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -404,6 +404,18 @@ class Record:
         if self.check is not None:
             self.check(value, source.n_features)
         return value
+
+
+def record_of(
+    name: str, kind: type, check: Callable[[Any, int], object] | None = None, **others: Spec
+) -> Record:
+    """Describe a dataclass by the types of its fields; `others` are those that are not scalars."""
+    types = {"int": int, "float": float, "bool": bool, "str": str, "None": None}
+    described = {
+        one.name: others.get(one.name) or Scalar(*(types[t] for t in str(one.type).split(" | ")))
+        for one in fields(kind)
+    }
+    return Record(name, kind, described, check)
 
 
 class OneOf:

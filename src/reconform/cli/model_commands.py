@@ -30,8 +30,7 @@ from ..files.judge import ReadOptions
 from ..files.reading import plain_time
 from ..models import ROW_COLUMNS, ModelInfo, check_can_be_saved
 from ..models.archive import refusing
-from ..records import Plain, Reader, Record, Scalar, Writer, require
-from ..rule import Rule
+from ..records import Plain, Reader, Writer, record_of, require
 from . import INPUT, sentence_of
 from .declare import MODEL, PATH, Command, family, file, flag, in_options, names_typed, option
 from .detect import facts_of, fit_detector, read_rows
@@ -140,32 +139,13 @@ def _check_notes(known: Remembered, _: int) -> None:
 
 
 # How it stands in a model file: `Record` checks every value that is read.
-NOTES = Record(
+NOTES = record_of(
     "fit",
     Remembered,
-    {
-        "detector": Scalar(str),
-        "prepare": Scalar(bool),
-        "features": ROW_COLUMNS,
-        "reference": Scalar(str),
-        "id_columns": Plain(),
-        "prefix": Scalar(str),
-        "deciding": Record(
-            "decision",
-            Deciding,
-            {
-                "fdr": Scalar(float, None),
-                "false_alarms": Scalar(float, None),
-                "procedure": Scalar(str, None),
-                "validity": Scalar(str, None),
-            },
-            lambda deciding, _: Rule(**deciding.parameters()),
-        ),
-        "group": Scalar(str, None),
-        "time": Scalar(str, None),
-        "unit": Scalar(str, None),
-    },
     _check_notes,
+    features=ROW_COLUMNS,
+    id_columns=Plain(),
+    deciding=record_of("decision", Deciding, lambda deciding, _: deciding.rule),
 )
 
 

@@ -30,7 +30,19 @@ from ..errors import ModelFileError, ReconformError, check_probability
 from ..frames import PACKAGES, FrameRows
 from ..intake import Coded, Frames, Intake, Numbers
 from ..methods import METHODS, MOST_REFERENCE, recorded_methods, resolve_method
-from ..records import Array, Budget, Json, Maybe, Plain, Reader, Record, Scalar, Writer, require
+from ..records import (
+    Array,
+    Budget,
+    Json,
+    Maybe,
+    Plain,
+    Reader,
+    Record,
+    Scalar,
+    Writer,
+    record_of,
+    require,
+)
 from ..units import UnitFeatures
 from .archive import (
     FORMAT,
@@ -237,18 +249,12 @@ def _check_looked_up(value: LookedUp, n_features: int) -> None:
     require(0 <= value.limit < 1 << 64, "the sample of the reference has no limit")
 
 
-_OCCURRENCES = Record(
-    "Occurrences",
-    Occurrences,
-    dict.fromkeys(("rows", "twins", "contents", "repeated"), Scalar(int)),
-    _check_occurrences,
-)
 _LOOKED_UP = Maybe(
-    Record(
+    record_of(
         "LookedUp",
         LookedUp,
-        {"limit": Scalar(int), "occurrences": _OCCURRENCES},
         _check_looked_up,
+        occurrences=record_of("Occurrences", Occurrences, _check_occurrences),
     )
 )
 
@@ -259,19 +265,7 @@ def _check_order(value: Order, n_features: int) -> None:
     require(fits, "the order of the reference is another one")
 
 
-_ORDER = Record(
-    "Order",
-    Order,
-    {
-        "rows": Scalar(int),
-        "alike": Scalar(bool),
-        "correlation": Scalar(float),
-        "column": Scalar(int),
-        "timed": Scalar(bool),
-        "season": Scalar(str),
-    },
-    _check_order,
-)
+_ORDER = record_of("Order", Order, _check_order)
 
 
 def _check_units(value: UnitFeatures, n_features: int) -> None:
