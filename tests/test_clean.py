@@ -1,4 +1,4 @@
-"""A dirty reference: the review, the what-if, the review file, and what is refused."""
+"""A dirty reference: the review, the review file, and what is refused."""
 
 from __future__ import annotations
 
