@@ -672,7 +672,7 @@ def test_bad_tables(tmp_path, monkeypatch, kind, command):
         ("study --store s --dataset normal.parquet --detector knn", 1, "label"),
         ("inspect gone.rcad", 1, "Error: gone.rcad: no such file"),
         ("inspect empty.rcad", 1, "it is not a zip"),
-        ("score cut.rcad new.csv", 1, "ends too soon"),
+        ("score cut.rcad new.csv", 1, "cut short"),
     ],
 )
 def test_refusals(here, given, code, words):

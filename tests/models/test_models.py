@@ -532,7 +532,7 @@ def test_truncated_files(small, tmp_path):
         path.write_bytes(data[:length])
         refused(path, "model")
     path.write_bytes(data[: len(data) // 2])
-    refused(path, "ends too soon")
+    refused(path, "cut short")
 
 
 def test_random_damage_is_refused_or_harmless(small, tmp_path, rng):

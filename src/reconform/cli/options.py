@@ -325,9 +325,6 @@ def fdr_option(default: float | str) -> Given:
     )
 
 
-FDR = fdr_option(0.1)
-
-
 deciding_options = family(
     "deciding",
     "Decision",
