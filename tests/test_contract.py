@@ -92,6 +92,7 @@ SCALED = {
     "kde, by rule": KDE(),
     "kde, scaled": KDE(scale="robust"),
     "mahalanobis, scaled": Mahalanobis(scale="robust"),
+    "mahalanobis, shrunk, scaled": Mahalanobis("auto", "direction"),
     "knn, scaled": KNN(n_neighbors=3, scale="robust"),
     "lof, scaled": LOF(n_neighbors=5, scale="robust"),
     "inne, scaled": INNE(n_estimators=12, max_samples=4, scale="robust"),
@@ -705,11 +706,11 @@ BAD = [
     *((INNE(max_samples=value), f"{SHARE} {value}") for value in (1.5, None)),
     (INNE(max_samples=0.01), r"max_samples=0.01 of \d+ training rows is less than one row"),
     (INNE(share="yes"), "share must be 'auto', True or False; got 'yes'"),
-    *((Mahalanobis(value), "`ridge` must be a number between")
+    *((Mahalanobis(value), "`ridge` must be 'auto' or a number between")
       for value in (0, -1.0, np.nan, np.inf, True, "1", None)),
     *((KDE(value), "`bandwidth` must be 'auto' or a number between")
       for value in (0, -1.0, np.nan, np.inf, True, "scott", None)),
-    *((kind(scale="standard"), "scale must be one of 'none', 'robust'; got 'standard'")
+    *((kind(scale="standard"), "scale must be one of 'none', 'robust', 'direction'; got 'standard'")
       for kind in (KNN, LOF, INNE, KDE, Mahalanobis, Contrast, ContrastForest)),
     *((kind(contamination=value), "contamination must be a number strictly between 0 and 1")
       for kind in (KNN, IForest, INNE) for value in (0.0, 1)),

@@ -66,7 +66,7 @@ class Literal:
             if gain > best:
                 best, chosen = gain, (feature, cut)
         if chosen is None:
-            self.votes[rest] += kernels._vote(old, new, self.weights)
+            self.votes[rest] += kernels.vote_of(old, new, self.weights)
             return
         feature, cut = chosen
         for side, word in ((True, kernels._LEFT), (False, kernels._RIGHT)):

@@ -21,6 +21,8 @@ DETECTORS = {
     "contrast": Contrast(n_neighbors=1),
     "mahalanobis": Mahalanobis(),
     "scaled mahalanobis": Mahalanobis(scale="robust"),
+    "shrunk mahalanobis": Mahalanobis("auto", "robust"),
+    "directional mahalanobis": Mahalanobis("auto", "direction"),
     "auto": "auto",
 }
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -63,6 +65,27 @@ def test_the_guard_of_contrast_in_all_worlds():
     p, e = judged(judge, len(E)).T
     assert excess(p) <= 0
     assert mean_e(e) <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("name", ["shrunk mahalanobis", "directional mahalanobis", "auto"])
+def test_wide_rows_in_all_worlds(name):
+    """Ridges and scales are learned from the pool; certified lists have e-values of mean 1."""
+    rng = np.random.default_rng(3)
+    relation = rng.normal(size=(3, 40))
+    for copies in (0, 3):
+        E, others = (rng.normal(size=(k, 3)) @ relation + rng.normal(size=(k, 40)) for k in (15, 6))
+        E[:copies], others[:3] = E[3 : 3 + copies], rng.normal(size=40) + others[:3]
+        others[4] = E[7]
+
+        def judge(D, new, E=E, others=others):
+            detectors = name if name == "auto" else ["knn", DETECTORS[name]]
+            cad = ConformalDetector(detectors, "full", random_state=0).fit(E[D])
+            found = cad.discover(np.vstack([others, E[[new]]]), fdr=0.5, validity="proven")
+            return found.p_values[-1], found.e_values[-1]
+
+        p, e = judged(judge, len(E)).T
+        assert excess(p) <= 0
+        assert mean_e(e) <= 1 + 1e-12
 
 
 def test_known_weights_in_all_worlds():

@@ -6,10 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from sklearn.covariance import ledoit_wolf
 
 from formulas import Scatter
 from reconform import ConformalDetector, Full, Jackknife
 from reconform.detectors import Mahalanobis
+from reconform.detectors.mahalanobis import RidgeUnits
 from reconform.detectors.mahalanobis.ensembles import (
     LEAST_LEFT,
     Whitened,
@@ -189,3 +191,27 @@ def test_all_rows_with_each_new_row_in_exact_arithmetic(n):
                 assert (augmented.own[j, i] < augmented.own[j, n]) == (inside[i] < inside[n])
                 ties += inside[i] == inside[n]
     assert ties > 20
+
+
+@pytest.mark.parametrize("shape", [(30, 80), (200, 10), (40, 40)])
+def test_the_learned_ridge_is_ledoit_and_wolfs(shape):
+    """To a power of two, whatever the order and the units of the rows."""
+    n, d = shape
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=shape) @ rng.normal(size=(d, d))
+    share = ledoit_wolf(X)[1]
+    expected = n * share / (1 - share) * X.var(axis=0).mean()
+    (exponent,) = RidgeUnits(Mahalanobis("auto")).of(X)
+    assert abs(exponent - np.log2(expected)) <= 0.5 + 1e-9
+    assert RidgeUnits(Mahalanobis("auto")).of(X[::-1] * 2.0**7).tolist() == [exponent + 14]
+
+
+def test_learned_ridges_are_those_of_refits():
+    rng = np.random.default_rng(0)
+    X, new = rng.lognormal(size=(9, 12)), rng.lognormal(sigma=2.0, size=(8, 12))
+    for scale in ("none", "robust", "direction"):
+        units = RidgeUnits(Mahalanobis("auto", scale))
+        together = [units.of(np.vstack([x, X])) for x in new]
+        assert units.with_each(X, new).tolist() == np.array(together).tolist()
+        without = [units.of(np.delete(X, i, axis=0)) for i in range(len(X))]
+        assert units.without_each(X).tolist() == np.array(without).tolist()

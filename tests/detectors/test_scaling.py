@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from reconform.detectors import scaling
+from reconform.detectors import KNN, scaling
 
 
 def samples():
@@ -56,6 +56,16 @@ def test_most_new_rows_change_no_scale():
         len(at) for _, at in scaling.groups(scaling.scale_exponents(scaling.spreads_with(X, new)))
     ]
     assert max(sizes) >= 290
+
+
+def test_directions_are_those_of_cosine_distances(rng):
+    X, new = rng.normal(size=(60, 5)), rng.normal(size=(30, 5)) * rng.lognormal(size=(30, 1))
+    X *= 1.349 / scaling.spreads(X)  # nothing is rescaled
+    direction = KNN(scale="direction").fit(X)
+    cosine = KNN(metric="cosine").fit(X)
+    got, expected = direction.score_samples(new), cosine.score_samples(new)
+    np.testing.assert_allclose(got**2 / 2, -expected)
+    assert np.array_equal(direction.score_samples(new * 8.0), got)
 
 
 def test_rescaling_is_ldexp_bit_for_bit_down_to_subnormal_numbers(rng):

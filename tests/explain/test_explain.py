@@ -21,6 +21,8 @@ from commands import run
 from reconform import ConformalDetector, Explanation, Prepare, ReconformError
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.base import by_replacing
+from reconform.detectors.contrast_forest.ensembles import PoolForest
+from reconform.detectors.contrast_forest.kernels import NEW, OLD, vote_of
 from reconform.display import prose
 from reconform.files.judge import ReadOptions, judge_file
 
@@ -105,6 +107,30 @@ def test_lof_and_contrast_look_at_their_own_neighbours():
     for detector, rows in ((LOF(n_neighbors=7), order[:7]), (Contrast(n_neighbors=3), order[2:3])):
         parts = ((X[rows] - x) ** 2).sum(axis=0)
         np.testing.assert_allclose(detector.attribution(x, X).shares, parts / parts.sum())
+
+
+def test_the_shares_of_a_contrast_forest_are_votes_that_splits_add():
+    """By a literal walk; and a feature that all anomalies show carries what a forest finds."""
+    rng = np.random.default_rng(0)
+    D, T = rng.normal(size=(300, 8)), rng.normal(size=(150, 8))
+    T[:15, 6] += 6
+    cad = ConformalDetector("contrast-forest", "full", random_state=0).fit(D)
+    found = cad.discover(T, fdr=0.2)
+    assert found.mask[:15].all()
+    for row in range(15):
+        told = found.explain(row)
+        first = max(told.features, key=lambda one: one.share)
+        assert first.name == "feature 6"
+        assert first.share > 0.5
+        assert "votes" in told.carried_by
+
+    forest = PoolForest.of(D, T, 30, np.random.SeedSequence(0), None)
+    _, nodes, _, _, votes = forest._grown
+    parts, total, root = forest.carried(300), 0, 0
+    for t in np.flatnonzero(~forest.hit[:, 300]):
+        total += int(votes[t, 300])
+        root += vote_of(nodes[t, 0, OLD], nodes[t, 0, NEW], forest._weights)
+    assert parts.sum() == total - root  # from the vote of all rows to that of the leaf
 
 
 def test_rescaled_columns_and_labels_are_put_back_to_the_columns_they_came_from():

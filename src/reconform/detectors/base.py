@@ -41,7 +41,7 @@ from ..frames import validated_rows
 from ..methods import METHODS, Plan
 from ..randomness import root_seed
 from .scaled import algorithm_of, fit_scaled
-from .scaling import RobustUnits, Units, check_scale
+from .scaling import AsTheyAre, Units, scales_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,10 +258,11 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     def _units(self) -> Units | None:
         """In which units the rows of a model are measured before it is fitted; None: as they are.
 
-        A parameter ``scale="robust"`` asks for it, and all other methods of a detector are then
+        A parameter `scale` asks for it, and all other methods of a detector are then
         told only of rows that are measured, by an object with ``scale="none"``.
         """
-        return RobustUnits(self) if check_scale(getattr(self, "scale", "none")) else None
+        scales = scales_of(self)
+        return None if isinstance(scales, AsTheyAre) else scales
 
     def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
         """Say which features carry the score of a row, by the training rows; see `attribution`."""

@@ -407,7 +407,7 @@ def prepared_by(detector: Any, labels: Labels, *, distance_based: bool | None = 
     if isinstance(estimator, NativeDetector):
         if estimator.accepts_nan:
             return estimator
-        scaled = getattr(estimator, "scale", "none") == "robust"
+        scaled = getattr(estimator, "scale", "none") != "none"
         return Prepared(estimator, tuple(labels), scaled=scaled)
     return make_prepared(detector, *_positions(labels), distance_based=distance_based)
 

@@ -343,7 +343,8 @@ class PreparedUnits(Units):
     def plain(self, units: IntArray) -> NativeDetector:
         """Return the detector without scaling."""
         plain: NativeDetector = clone(self.detector.detector)
-        return plain.set_params(scale="none") if hasattr(plain, "scale") else plain
+        robust = getattr(plain, "scale", "none") == "robust"
+        return plain.set_params(scale="none") if robust else plain
 
     def together(
         self, reference: FloatArray, X: FloatArray

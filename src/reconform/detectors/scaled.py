@@ -375,12 +375,27 @@ class ScaledFull(Ensemble):
 
     def for_pool(self, X: FloatArray) -> tuple[Ensemble, FloatArray]:
         """Measure D and a whole batch in units that are learned from both together."""
+        return self._in_pool(X)[:2]
+
+    def _in_pool(self, X: FloatArray) -> tuple[Ensemble, FloatArray, IndexArray]:
+        """What `for_pool` returns, and of which columns those that are measured were made."""
         detector, reference, X = units_of(self.detector).together(self.reference, X)
         if detector is not self.detector:
-            return replace(self, detector=detector, reference=reference).for_pool(X)
+            return replace(self, detector=detector, reference=reference)._in_pool(X)
         ways = units_of(self.detector)
         units = ways.of(stacked(self.reference, X))
-        return self.fit_in(units).for_pool(ways.measure(X, units))
+        plain, measured = self.fit_in(units).for_pool(ways.measure(X, units))
+        return plain, measured, ways.columns(units, X.shape[1])
+
+    def carried(self, X: FloatArray, j: int) -> tuple[FloatArray, str] | None:
+        """As in the units of the pool, by the columns that were measured."""
+        plain, measured, columns = self._in_pool(X)
+        found = plain.carried(measured, j)
+        if found is None:
+            return None
+        parts = np.zeros(X.shape[1])
+        np.add.at(parts, columns, found[0])
+        return parts, found[1]
 
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False

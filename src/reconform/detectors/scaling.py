@@ -12,11 +12,11 @@ and do not depend on the order of the rows. So those of D and x, for every new r
 D without row i, for every i, are seldom different from each other, and all multisets that have
 the same units are fitted together, on rows that are measured in them (`scaled`).
 
-What a detector needs for that is a parameter `scale`: `NativeDetector._units` then gives
-`RobustUnits`, and everything else the detector does is told only of rows that are measured
-already, by an object of its class with ``scale="none"`` (`Units.plain`). A detector with more
-to learn from its rows gives units of its own class there: a kernel density with a bandwidth
-that is a power of two adds the exponent to the others, and its `plain` states the bandwidth.
+What a detector needs for that is a parameter `scale`: `NativeDetector._units` then gives a row of
+`UNITS`, and everything else the detector does is told only of rows that are measured already, by
+an object of its class with ``scale="none"`` (`Units.plain`). A detector with a parameter to learn
+from its rows, a power of two, gives `WithExponent` there: the bandwidth of a kernel density, the
+ridge of a scatter.
 
 For leave-one-out plans, models with equal units come as a plan of their own with some of the
 models (`Plan.part`): an ensemble that is fitted to ``plan.left_out``, not to all rows, takes these
@@ -41,31 +41,12 @@ if TYPE_CHECKING:
     from .base import NativeDetector
 
 
-SCALES = ("none", "robust")
-
 # The distance of the quartiles of a normal distribution, in standard deviations.
 OF_NORMAL = 1.349
 
 # Rescaled numbers stay below 2^500, so that sums of their squares are finite.
 LARGEST_EXPONENT = 400
 LARGEST = 2.0**500
-
-
-def check_scale(scale: object) -> bool:
-    """Say whether rows are to be rescaled; refuse what is none of `SCALES`.
-
-    Examples
-    --------
-    >>> check_scale("robust"), check_scale("none")
-    (True, False)
-    >>> check_scale("standard")
-    Traceback (most recent call last):
-    ...
-    reconform.errors.ReconformError: scale must be one of 'none', 'robust'; got 'standard'.
-    """
-    if not isinstance(scale, str) or scale not in SCALES:
-        raise unknown_choice("scale", scale, SCALES)
-    return scale == "robust"
 
 
 def trims(n: int) -> list[int]:
@@ -276,13 +257,13 @@ class Units(ABC):
     def of(self, X: FloatArray) -> IntArray:
         """Units of rows: (k,), whatever their order."""
 
-    @abstractmethod
     def with_each(self, X: FloatArray, new: FloatArray) -> IntArray:
         """Units of D and one new row, for every new row: (m, k)."""
+        return np.array([self.of(np.vstack([X, x])) for x in new])
 
-    @abstractmethod
     def without_each(self, X: FloatArray) -> IntArray:
         """Units of D without one row, for every row of D: (n, k)."""
+        return np.array([self.of(np.delete(X, i, axis=0)) for i in range(len(X))])
 
     @abstractmethod
     def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
@@ -292,9 +273,10 @@ class Units(ABC):
         """Say of which of d columns each column of the measured rows was made."""
         return np.arange(d)
 
-    @abstractmethod
     def plain(self, units: IntArray) -> NativeDetector:
         """Return the detector to be fitted on rows that are measured in these units."""
+        plain: NativeDetector = clone(self.detector)
+        return plain.set_params(scale="none") if hasattr(plain, "scale") else plain
 
     def together(
         self, reference: FloatArray, X: FloatArray
@@ -317,6 +299,31 @@ class Units(ABC):
         int
             Columns of the rows that are measured in them.
         """
+
+
+class AsTheyAre(Units):
+    """Nothing is learned: ``scale="none"``."""
+
+    def of(self, X: FloatArray) -> IntArray:
+        """None."""
+        return np.empty(0, dtype=np.int64)
+
+    def with_each(self, X: FloatArray, new: FloatArray) -> IntArray:
+        """None for every new row."""
+        return np.empty((len(new), 0), dtype=np.int64)
+
+    def without_each(self, X: FloatArray) -> IntArray:
+        """None for every row."""
+        return self.with_each(X, X)
+
+    def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
+        """Leave rows as they are."""
+        return X
+
+    def check(self, units: IntArray, d: int) -> int:
+        """There are none."""
+        require(not len(units), "rows that are not scaled have no scales")
+        return d
 
 
 class RobustUnits(Units):
@@ -352,13 +359,127 @@ class RobustUnits(Units):
         """Divide by the scales."""
         return rescale(X, units.astype(np.int32))
 
-    def plain(self, units: IntArray) -> NativeDetector:
-        """Return the detector without scaling."""
-        plain: NativeDetector = clone(self.detector).set_params(scale="none")
-        return plain
-
     def check(self, units: IntArray, d: int) -> int:
         """One exponent per column."""
         right = len(units) == d and within(units, -LARGEST_EXPONENT, LARGEST_EXPONENT + 1)
         require(right, "a scale is not one")
         return d
+
+
+class Directions(RobustUnits):
+    """Rows divided by the scales, and then by their own length: ``scale="direction"``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.detectors.knn import KNN
+    >>> units = Directions(KNN(scale="direction"))
+    >>> units.measure(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([0, 0]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+
+    def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
+        """Divide by the scales and the lengths; a row of zeros stays one."""
+        rows = super().measure(X, units)
+        largest = np.abs(rows).max(axis=1, initial=0.0)[:, None]
+        rows /= np.where(largest > 0, largest, 1.0)
+        squares = np.zeros(len(rows))
+        for column in rows.T:  # in order: NumPy's own sum depends on how many rows there are
+            squares += column * column
+        return rows / np.where(squares > 0, np.sqrt(squares), 1.0)[:, None]
+
+
+UNITS: dict[str, type[Units]] = {
+    "none": AsTheyAre,
+    "robust": RobustUnits,
+    "direction": Directions,
+}
+
+
+def scales_of(detector: NativeDetector) -> Units:
+    """Return the units that the parameter `scale` of a detector asks for.
+
+    Examples
+    --------
+    >>> from reconform.detectors.knn import KNN
+    >>> scales_of(KNN(scale="standard"))
+    Traceback (most recent call last):
+    ...
+    reconform.errors.ReconformError: scale must be one of 'none', 'robust', ...
+    """
+    scale = getattr(detector, "scale", "none")
+    if not isinstance(scale, str) or scale not in UNITS:
+        raise unknown_choice("scale", scale, UNITS)
+    return UNITS[scale](detector)
+
+
+class WithExponent(Units):
+    """The units of the scales, and one exponent more that is learned from the rows in these.
+
+    A parameter of the detector is that power of two.
+    """
+
+    parameter: str
+
+    def __init__(self, detector: NativeDetector) -> None:
+        super().__init__(detector)
+        self.scales = scales_of(detector)
+
+    @abstractmethod
+    def exponent(self, X: FloatArray) -> int:
+        """The exponent for measured rows, whatever their order."""
+
+    def exponents_with(self, X: FloatArray, new: FloatArray) -> IntArray:
+        """The exponents for measured rows and one new row, for every new row: (m,)."""
+        return np.array([self.exponent(np.vstack([X, x])) for x in new])
+
+    def exponents_without(self, X: FloatArray) -> IntArray:
+        """The exponents for measured rows without one of them: (n,)."""
+        return np.array([self.exponent(np.delete(X, i, axis=0)) for i in range(len(X))])
+
+    def of(self, X: FloatArray) -> IntArray:
+        """Units of all rows together."""
+        units = self.scales.of(X)
+        return np.append(units, self.exponent(self.scales.measure(X, units)))
+
+    def with_each(self, X: FloatArray, new: FloatArray) -> IntArray:
+        """Units of D and one new row."""
+        measure = self.scales.measure
+        return self._joined(
+            self.scales.with_each(X, new),
+            lambda key, at: self.exponents_with(measure(X, key), measure(new[at], key)),
+        )
+
+    def without_each(self, X: FloatArray) -> IntArray:
+        """Units of D without one row."""
+        measure = self.scales.measure
+        return self._joined(
+            self.scales.without_each(X),
+            lambda key, at: self.exponents_without(measure(X, key))[at],
+        )
+
+    def _joined(
+        self, units: IntArray, exponents: Callable[[IntArray, IndexArray], IntArray]
+    ) -> IntArray:
+        """Put the exponents behind the scales, for all rows together that have equal ones."""
+        last = np.empty((len(units), 1), dtype=np.int64)
+        for key, at in groups(units):
+            last[at, 0] = exponents(key, at)
+        return np.hstack([units, last])
+
+    def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
+        """Divide by the scales only."""
+        return self.scales.measure(X, units[:-1])
+
+    def plain(self, units: IntArray) -> NativeDetector:
+        """Return the detector with this parameter, without scaling."""
+        plain = super().plain(units)
+        plain.set_params(**{self.parameter: 2.0 ** int(units[-1])})
+        return plain
+
+    def check(self, units: IntArray, d: int) -> int:
+        """Those of the scales, and one more."""
+        right = within(units[-1:], -LARGEST_EXPONENT, LARGEST_EXPONENT + 1)
+        require(len(units) and right, f"a {self.parameter} is not one")
+        return self.scales.check(units[:-1], d)

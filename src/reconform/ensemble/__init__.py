@@ -317,6 +317,13 @@ class Ensemble(ABC):
         ranks = done.ranks(X, strictly=strictly)
         return ranks if rows is None else ranks.taken(rows)
 
+    def carried(self, X: FloatArray, j: int) -> tuple[FloatArray, str] | None:
+        """Say what each feature adds to the score of row j of a batch, and how that is meant.
+
+        None where the batch has taught nothing that a row alone does not show.
+        """
+        return None
+
     def for_pool(self, X: FloatArray) -> tuple[Ensemble, FloatArray]:
         """Return an ensemble that has learned its units from D and a batch, and the batch in them.
 

@@ -19,7 +19,7 @@ from ..arrays import FloatArray, IndexArray
 from ..assumption.closeness import in_units
 from ..detectors import Auto, NativeDetector, resolve_detector
 from ..detectors.auto import name_of
-from ..detectors.base import Attribution, by_replacing
+from ..detectors.base import Attribution, by_replacing, in_shares
 from ..detectors.prepare import Feature, Prepare
 from ..detectors.prepared import category_columns
 from ..display import html_table, text_table
@@ -402,7 +402,7 @@ class Explainer:
         near: Near,
     ) -> Explanation:
         k = 0 if self._chosen is None else int(self._chosen[at])
-        attribution, name, note = self._attribution(row, near, k)
+        attribution, name, note = self._attribution(row, near, k, at)
         shares = None if attribution is None else attribution.shares
         if attribution is None:
             carried = NOT_KNOWN
@@ -485,7 +485,9 @@ class Explainer:
 
     # --- what carries the score ------------------------------------------------------------------
 
-    def _attribution(self, row: Any, near: Near, k: int) -> tuple[Attribution | None, str, str]:
+    def _attribution(
+        self, row: Any, near: Near, k: int, at: int
+    ) -> tuple[Attribution | None, str, str]:
         """Shares of the features, the detector that they are about, and what is left out."""
         ensemble, detector = self._scores_by, self.detector
         if ensemble is None:  # a detector for each group, and the row does not say which
@@ -501,6 +503,10 @@ class Explainer:
             name = name_of(detector)
         note = "" if ensemble.ranks_rows == "alone" else BATCH
         found = None
+        if note and self.positions is None:  # all rows of the list are there
+            learned = ensemble.carried(np.asarray(self._rows), at)
+            if learned is not None:
+                return in_shares(np.maximum(learned[0], 0.0), learned[1]), name, ""
         if isinstance(detector, NativeDetector):
             found = detector.attribution(np.asarray(row)[0], self._reference)
         if found is None:

@@ -122,22 +122,22 @@ class Auto(NativeDetector):
             return repr(clone(self).set_params(labels=None))
         return str(super().__repr__(N_CHAR_MAX))
 
-    def resolved(self, augments: bool = True, n: int = 0) -> list[Any]:
+    def resolved(self, augments: bool = True, n: int = 0, d: int = 0) -> list[Any]:
         """Return the candidates as what fits plans; refuse what are none.
 
         Parameters
         ----------
         augments : bool
             Whether the plan has a model for each new row.
-        n : int
-            Reference rows.
+        n, d : int
+            Reference rows, and columns.
         """
         from .. import resolve_detector  # which imports this module
         from ..prepare import prepared_by
         from ..registry import offered
 
         if self.candidates is None:
-            own: list[Any] = list(offered(augments, n))
+            own: list[Any] = list(offered(augments, n, d))
             if self.labels is None:
                 return own
             # Units differ from column to column: what rescales them judges rows alone.
@@ -196,7 +196,7 @@ class Auto(NativeDetector):
                 f"least {FEWEST_ROWS} rows to train them; got n_samples = {fewest}. Give more "
                 "reference rows, or a list of detectors that are content with fewer."
             )
-        candidates = self.resolved(augments, plan.n)
+        candidates = self.resolved(augments, plan.n, X.shape[1])
         names = names_of(candidates)
 
         total, label = len(candidates), "fitting detectors"
@@ -249,6 +249,10 @@ class Auto(NativeDetector):
         return model.score_samples(X)
 
 
+# What names say of the scale.
+MEASURED = {"none": "", "robust": "scaled ", "direction": "directional "}
+
+
 def name_of(detector: Any) -> str:
     """Name a candidate for people: ``"knn"``, ``"scaled knn"``, or as the detector says.
 
@@ -266,8 +270,8 @@ def name_of(detector: Any) -> str:
     if entry is None:
         return str(detector.name)
     usual = getattr(entry.kind(), "scale", "none")  # which a name does not mention
-    scaled = getattr(detector, "scale", "none") == "robust" != usual
-    return ("scaled " if scaled else "") + entry.name
+    scale = getattr(detector, "scale", "none")
+    return (MEASURED[scale] if scale != usual else "") + entry.name
 
 
 def names_of(detectors: Sequence[Any]) -> tuple[str, ...]:

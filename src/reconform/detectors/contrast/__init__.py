@@ -33,10 +33,11 @@ class Contrast(NativeDetector):
         influence on conformal p-values.
     n_neighbors : int or sequence of int, default=5
         k, or several.
-    scale : {"none", "robust"}, default="none"
+    scale : {"none", "robust", "direction"}, default="none"
         With ``"robust"`` every feature is divided by a power of two near to its spread among the
         reference rows and the row that is ranked (the distance of the quartiles), so that its unit
         hardly matters.
+        With ``"direction"`` every row is then divided by its length.
     n_jobs : int or None, default=None
         Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
 

@@ -35,7 +35,7 @@ class ContrastForest(NativeDetector):
         influence on conformal p-values.
     n_estimators : int, default=200
         Trees.
-    scale : {"none", "robust"}, default="robust"
+    scale : {"none", "robust", "direction"}, default="robust"
         Units in which distances are measured where there is no forest (see Notes); as in `KNN`.
     random_state : int, RandomState, Generator or None, default=None
         Seed of the trees. Inside a `ConformalDetector` its own counts.

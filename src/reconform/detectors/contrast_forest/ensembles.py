@@ -22,7 +22,7 @@ from ...parallel import run_blocks
 from ...randomness import mix_array
 from ...statistics.ranks import Calibration, Ranks
 from ..contrast.ensembles import ContrastModel, FullContrast
-from .kernels import TRIED, VOTES, grow_trees, votes_in_worlds
+from .kernels import CHILD, NEW, OLD, SPLIT, TRIED, VOTES, grow_trees, vote_of, votes_in_worlds
 
 # A tree draws half of the pool, and at most about so many rows; a leaf has so many at least.
 MOST_DRAWN, LEAST = 2048, 3
@@ -32,6 +32,9 @@ MOST_TRIED = 16
 
 # The worlds of all new rows are kept if they have so many votes at most: they are asked for again.
 MOST_KEPT = 1 << 23
+
+# What shares of the features are of, where a forest ranks a row.
+HOW = "what splits on a feature add to the votes that call the row new, in trees that never drew it"
 
 # With fewer rows than these a tree draws too few of a kind to tell them apart.
 FEWEST_REFERENCE, FEWEST_NEW = 40, 20
@@ -121,6 +124,24 @@ class PoolForest:
         asked = np.maximum((~self.hit).sum(axis=0), 1)
         return np.asarray(votes / (-VOTES * asked))  # a power of two: nothing more is rounded
 
+    def carried(self, place: int) -> FloatArray:
+        """How much splits on each feature changed the votes for a row of the pool: (d,).
+
+        On its way through a tree that did not draw it a row passes nodes, each of which would vote
+        as a leaf; a split adds what the next node votes more. Such trees are alike in all worlds.
+        """
+        _, nodes, cuts, _, _ = self._grown
+        x, parts = self.X[place], np.zeros(self.X.shape[1])
+        for t in np.flatnonzero(~self.hit[:, place]):
+            node, at = nodes[t, 0], 0
+            while node[SPLIT] >= 0:
+                feature, cut = node[TRIED + 3 * node[SPLIT]], cuts[t, at, node[SPLIT]]
+                before = vote_of(node[OLD], node[NEW], self._weights)
+                at = node[CHILD] + int(x[feature] > cut)
+                node = nodes[t, at]
+                parts[feature] += vote_of(node[OLD], node[NEW], self._weights) - before
+        return parts
+
     @cached_property
     def _every(self) -> IntArray:
         return self._votes(np.arange(len(self.X) - self.n))
@@ -204,6 +225,15 @@ class FullContrastForest(Ensemble):
                 augmented.own[use, :n], augmented.others[use] = scores[:, :n], scores[:, n:]
                 augmented.own[use, n] = scores[np.arange(len(use)), n + augmented.rows[use]]
             yield augmented
+
+    def carried(self, X: FloatArray, j: int) -> tuple[FloatArray, str] | None:
+        """By the splits of trees that call the row new; None where no forest ranks it."""
+        if not self._enough(X):
+            return None
+        (ranked,) = self.contrast.augmented_scores(X, np.array([j]))
+        if ranked.clustered is not None and ranked.clustered[0]:
+            return None
+        return self._forest(X).carried(len(self.model.X) + j), HOW
 
     def _forest(self, X: FloatArray) -> PoolForest:
         """The forest of a batch; that of the last one is kept, as a list asks for it thrice."""

@@ -32,7 +32,7 @@ _LEFT, _RIGHT = np.uint64(0x8CB92BA72F3D8DD7), np.uint64(0xAAF2E1D9C1B4A6F3)
 
 
 @njit(cache=True, nogil=True)
-def _vote(old: int, new: int, weights: FloatArray) -> int:
+def vote_of(old: int, new: int, weights: FloatArray) -> int:
     """Say how much a leaf speaks for new rows; a leaf of few rows speaks softly."""
     a, b = weights[0] * old + weights[2], weights[1] * new + weights[2]
     return int(VOTES * b / (a + b))
@@ -139,7 +139,7 @@ def _grow(
             node[SPLIT] = _best(node, cuts[at], X[0], 0, weights)
         split = node[SPLIT]
         if split < 0:
-            vote = _vote(node[OLD], node[NEW], weights)
+            vote = vote_of(node[OLD], node[NEW], weights)
             for r in range(first, last):
                 votes[rest[r]] = vote
         else:
@@ -211,7 +211,7 @@ def votes_in_worlds(
             node = nodes[t, at]
             first, last = size + node[REST], size + node[REST_END]
             if node[SPLIT] < 0:
-                vote = _vote(node[OLD] + 1, node[NEW] - 1, weights)
+                vote = vote_of(node[OLD] + 1, node[NEW] - 1, weights)
                 for i in order[t, first:last]:
                     mine[i] += vote - votes[t, i]
                 continue

@@ -65,9 +65,10 @@ class INNE(NativeDetector):
     share : {"auto", True, False}, default="auto"
         Whether the models of a leave-one-out plan have one seed, and so share their sets; "auto"
         shares above 1,000 rows. See Notes.
-    scale : {"none", "robust"}, default="none"
+    scale : {"none", "robust", "direction"}, default="none"
         With ``"robust"`` every feature is divided by a power of two near to its spread among the
         rows of a model (the distance of the quartiles), so that its unit hardly matters.
+        With ``"direction"`` every row is then divided by its length.
 
     Attributes
     ----------

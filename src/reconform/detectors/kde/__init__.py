@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.base import clone
 
 from ...arrays import FloatArray, IntArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
 from ...methods import Plan
-from ...records import FLOAT, JOBS, ROWS, DetectorRecord, Record, check_reference, require, within
+from ...records import FLOAT, JOBS, ROWS, DetectorRecord, Record, check_reference, require
 from ..base import Attribution, NativeDetector, in_shares
 from ..scaling import (
-    LARGEST_EXPONENT,
     OF_NORMAL,
     Units,
-    check_scale,
+    WithExponent,
     nearest_exponents,
-    rescale,
-    scale_exponents,
     spreads,
     spreads_with,
     spreads_without,
@@ -73,8 +69,8 @@ def bandwidth_exponents(spread: FloatArray, n: int) -> IntArray:
     return nearest_exponents(factor * largest * np.sqrt(total / d)).astype(np.int64)
 
 
-class KernelUnits(Units):
-    """The exponents of the scales, zeros with ``scale="none"``, and that of the bandwidth.
+class KernelUnits(WithExponent):
+    """The exponents of the scales, and that of the bandwidth.
 
     Examples
     --------
@@ -88,45 +84,19 @@ class KernelUnits(Units):
     KDE(bandwidth=0.5)
     """
 
-    def of(self, X: FloatArray) -> IntArray:
-        """Units of all rows together."""
-        return self._units(spreads(X), len(X))
+    parameter = "bandwidth"
 
-    def with_each(self, X: FloatArray, new: FloatArray) -> IntArray:
-        """Units of D and one new row."""
-        return self._units(spreads_with(X, new), len(X) + 1)
+    def exponent(self, X: FloatArray) -> int:
+        """By the spreads of measured rows."""
+        return int(bandwidth_exponents(spreads(X), len(X)))
 
-    def without_each(self, X: FloatArray) -> IntArray:
-        """Units of D without one row."""
-        return self._units(spreads_without(X), len(X) - 1)
+    def exponents_with(self, X: FloatArray, new: FloatArray) -> IntArray:
+        """By the spreads with one new row."""
+        return bandwidth_exponents(spreads_with(X, new), len(X) + 1)
 
-    def _units(self, spread: FloatArray, n: int) -> IntArray:
-        exponents = np.zeros(spread.shape, dtype=np.int32)
-        if self._scales:
-            exponents = scale_exponents(spread)
-        bandwidth = bandwidth_exponents(np.ldexp(spread, -exponents), n)
-        return np.concatenate([exponents, bandwidth[..., None]], axis=-1).astype(np.int64)
-
-    def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
-        """Divide by the scales, not by the bandwidth, which the plain detector has."""
-        return rescale(X, units[:-1].astype(np.int32)) if self._scales else X
-
-    def plain(self, units: IntArray) -> NativeDetector:
-        """Return the detector with this bandwidth, without scaling."""
-        plain: NativeDetector = clone(self.detector)
-        plain.set_params(bandwidth=2.0 ** int(units[-1]), scale="none")
-        return plain
-
-    def check(self, units: IntArray, d: int) -> int:
-        """One exponent per column, and one more."""
-        right = len(units) == d + 1 and within(units, -LARGEST_EXPONENT, LARGEST_EXPONENT + 1)
-        require(right, "a scale or a bandwidth is not one")
-        require(self._scales or not units[:-1].any(), "features have scales, and are not scaled")
-        return d
-
-    @property
-    def _scales(self) -> bool:
-        return check_scale(getattr(self.detector, "scale", "none"))
+    def exponents_without(self, X: FloatArray) -> IntArray:
+        """By the spreads without one row."""
+        return bandwidth_exponents(spreads_without(X), len(X) - 1)
 
 
 class KDE(NativeDetector):
@@ -138,10 +108,11 @@ class KDE(NativeDetector):
         Standard deviation of the kernels, in the units of the rescaled features, or of the
         features themselves with ``scale="none"``. By default a power of two near to Silverman's
         rule for the rows of a model.
-    scale : {"none", "robust"}, default="none"
+    scale : {"none", "robust", "direction"}, default="none"
         Take features as they are; or divide every feature by a power of two near to its spread
         among the rows of a model (the distance of the quartiles). With ``"none"`` and a bandwidth
-        that is a number jackknife+ has the ranks of full, and is exact.
+        that is a number jackknife+ has the ranks of full, and is exact. With ``"direction"`` every
+        row is divided by its length, too.
     contamination : float, default=0.1
         Share of the training rows that `predict` calls outliers. Has no influence on conformal
         p-values.
@@ -194,7 +165,6 @@ class KDE(NativeDetector):
     in_threads = True
 
     def _units(self) -> Units | None:
-        check_scale(self.scale)
         return KernelUnits(self) if self._checked_bandwidth() is None else super()._units()
 
     def _fit_together(

@@ -86,9 +86,10 @@ class KNN(NativeDetector):
         "l2", "cityblock" and "infinity". For any other give PyOD's ``KNN`` as the detector.
     p : float, default=2
         Power of the Minkowski distance.
-    scale : {"none", "robust"}, default="none"
+    scale : {"none", "robust", "direction"}, default="none"
         With ``"robust"`` every feature is divided by a power of two near to its spread among the
         rows of a model (the distance of the quartiles), so that its unit hardly matters.
+        With ``"direction"`` every row is then divided by its length.
     n_jobs : int or None, default=None
         Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
 

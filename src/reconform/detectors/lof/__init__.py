@@ -39,9 +39,10 @@ class LOF(NativeDetector):
         p-values.
     n_neighbors : int, default=20
         k. Where a model has fewer other rows, all of them, as in scikit-learn.
-    scale : {"none", "robust"}, default="none"
+    scale : {"none", "robust", "direction"}, default="none"
         With ``"robust"`` every feature is divided by a power of two near to its spread among the
         rows of a model (the distance of the quartiles), so that its unit hardly matters.
+        With ``"direction"`` every row is then divided by its length.
     n_jobs : int or None, default=None
         Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...arrays import FloatArray
+from ...content import sorted_by_content
 from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
 from ...methods import Plan
@@ -22,6 +23,7 @@ from ...records import (
     require,
 )
 from ..base import Attribution, NativeDetector, in_shares
+from ..scaling import Units, WithExponent, nearest_exponents
 from .ensembles import (
     LARGEST_RIDGE,
     LEAST_RIDGE,
@@ -37,6 +39,44 @@ MOST_DECORRELATED = 1_000
 LARGEST_SQUARED = 1e100
 
 
+# A learned ridge weighs so much of the scatter at least, and leaves so much of it.
+LEAST_SHARE = 2.0**-20
+LARGEST_EXPONENT = 49
+
+
+class RidgeUnits(WithExponent):
+    """The exponents of the scales, and that of a ridge by Ledoit and Wolf's rule.
+
+    Their estimate of a covariance is a mean of that of the rows and of one without any relations,
+    whose share is larger the less sure the first is. A ridge does the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> units, X = RidgeUnits(Mahalanobis("auto")), np.random.default_rng(0).normal(size=(40, 100))
+    >>> units.of(X), units.plain(units.of(X + X[:, :1]))
+    (array([11]), Mahalanobis(ridge=64.0))
+    """
+
+    parameter = "ridge"
+
+    def exponent(self, X: FloatArray) -> int:
+        """By the rows in the order of their contents: sums do not depend on how they came."""
+        rows = sorted_by_content(X)[0]
+        n, d = rows.shape
+        size = int(np.frexp(np.abs(rows).max(initial=0.0))[1])
+        gaps = np.ldexp(rows, -size)
+        gaps -= gaps.mean(axis=0)
+        squares = (gaps * gaps).sum(axis=1)
+        products = gaps @ gaps.T if n < d else gaps.T @ gaps
+        mean, square = squares.sum() / (n * d), (products * products).sum() / n**2
+        unsure = ((squares * squares).sum() / n - square) / (n * d)
+        apart = square / d - mean * mean  # what the variances differ by from all being equal
+        share = np.clip(unsure / apart if apart > 0 else 1.0, LEAST_SHARE, 1.0 - LEAST_SHARE)
+        exponent = int(nearest_exponents(n * mean * share / (1.0 - share))) + 2 * size
+        return int(np.clip(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT))
+
+
 class Mahalanobis(NativeDetector):
     """Distance to the mean, in the units of the scatter; every resampled model by one formula.
 
@@ -45,15 +85,18 @@ class Mahalanobis(NativeDetector):
 
     Parameters
     ----------
-    ridge : float, default=1.0
+    ridge : float or "auto", default=1.0
         Added to the scatter (the *sum* of squares and products about the mean) along every axis,
         as if rows at distance sqrt(ridge) from the mean had been added there. It keeps the
         distance finite for constant features and for more features than rows. Stated in the units
-        of the rescaled features, or of the features themselves with ``scale="none"``.
-    scale : {"none", "robust"}, default="none"
+        of the rescaled features, or of the features themselves with ``scale="none"``. With
+        ``"auto"`` a power of two near to what Ledoit and Wolf's shrinkage adds, for the rows of a
+        model: for many features and few rows.
+    scale : {"none", "robust", "direction"}, default="none"
         Take features as they are; or divide every feature by a power of two near to its spread
         among the rows of a model (the distance of the quartiles), so that the ridge means the same
-        for all of them. With ``"none"`` jackknife+ has the ranks of full, and is exact.
+        for all of them; or divide every row by its length as well, as cosine distances do. With
+        ``"none"`` and a ridge that is a number jackknife+ has the ranks of full, and is exact.
     contamination : float, default=0.1
         Share of the training rows that `predict` calls outliers. Has no influence on conformal
         p-values.
@@ -92,7 +135,7 @@ class Mahalanobis(NativeDetector):
 
     def __init__(
         self,
-        ridge: float = 1.0,
+        ridge: float | str = 1.0,
         scale: str = "none",
         *,
         contamination: float = 0.1,
@@ -144,15 +187,22 @@ class Mahalanobis(NativeDetector):
         parts = (root @ ((x - mean) / spread)) ** 2
         return in_shares(parts, "the squared distance, after the features are decorrelated")
 
+    def _units(self) -> Units | None:
+        return RidgeUnits(self) if self._is_learned else super()._units()
+
+    @property
+    def _is_learned(self) -> bool:
+        return isinstance(self.ridge, str) and self.ridge == "auto"
+
     def _whitened(self, X: FloatArray) -> Whitened:
         return Whitened(X, self._ridge(), self.n_jobs)
 
     def _ridge(self) -> float:
-        given = self.ridge
+        given = 2.0 ** int(self.units_[-1]) if self._is_learned else self.ridge
         if not is_number(given) or not valid_ridge(float(given)):
             raise ReconformError(
-                f"`ridge` must be a number between {LEAST_RIDGE:g} and {LARGEST_RIDGE:g}; got "
-                f"{given!r}."
+                f"`ridge` must be 'auto' or a number between {LEAST_RIDGE:g} and "
+                f"{LARGEST_RIDGE:g}; got {given!r}."
             )
         return float(given)
 
