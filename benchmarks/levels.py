@@ -4,6 +4,7 @@
     python benchmarks/levels.py full      # a detector on which BH after full exceeds its level
     python benchmarks/levels.py contrast  # normal new rows that come in clusters, and the guard
     python benchmarks/levels.py batch     # batch, learned and known anomalies, without anomalies
+    python benchmarks/levels.py choice    # every candidate of "auto", all, and 50 of noise
 
 What `docs/guarantees.md` and `docs/methods.md` quote. The data sets are found as in
 `reconform study`: in the folder `RECONFORM_DATA`, or downloaded once.
@@ -20,7 +21,10 @@ import numpy.typing as npt
 from scipy.stats import binom
 
 from reconform import ConformalDetector, Learned, RankCounts
+from reconform.detectors import IForest
+from reconform.detectors.auto import name_of
 from reconform.detectors.contrast.ensembles import FullContrast
+from reconform.detectors.registry import offered
 from reconform.study.datasets import load
 from reconform.study.protocol import MODELS, Protocol
 
@@ -209,5 +213,44 @@ def batch(batches: int = 400) -> None:
         print(f"| {label} | " + " | ".join(said) + " |", flush=True)
 
 
+# --- the candidates of auto ----------------------------------------------------------------------
+
+
+def null_rows(rng: np.random.Generator, kind: str, n: int) -> FloatArray:
+    """Rows that are alike: numbers, numbers with many ties and copies, or wide rows."""
+    if kind == "wide":
+        return rng.normal(size=(n, 3)) @ rng.normal(size=(3, 40)) + rng.normal(size=(n, 40))
+    rows = rng.normal(size=(n, 4))
+    return rng.permutation(np.vstack([rows, rows])[:n].round()) if kind == "ties" else rows
+
+
+def choice(batches: int = 40) -> None:
+    """Print P(p <= α) and how often a certified list at 0.1 finds something, without anomalies."""
+    noise = [IForest(n_estimators=1, max_samples=k) for k in range(2, 52)]
+    print(
+        f"All rows normal, {batches} batches of 40 new rows; ± is the standard error over batches"
+    )
+    print("| rows | reference | candidates | " + " | ".join(f"P(p <= {a})" for a in ALPHAS), end="")
+    print(" | lists |")
+    print("|---" * (4 + len(ALPHAS)) + "|")
+    for kind, n in (("numbers", 60), ("ties", 60), ("wide", 60), ("numbers", 20), ("numbers", 200)):
+        alone = {} if n != 60 else {name_of(d): [d] for d in offered(True, n, 40)}
+        for label, detector in {**alone, "all": "auto", "50 of noise": noise}.items():
+            small, lists = [], 0
+            for run in range(batches):
+                rng = np.random.default_rng(run)
+                rows = null_rows(rng, kind, n + 40)
+                cad = ConformalDetector(detector, "full", random_state=run).fit(rows[:n])
+                found = cad.discover(rows[n:], fdr=0.1)
+                small.append([(found.p_values <= alpha).mean() for alpha in ALPHAS])
+                lists += found.count > 0
+            error = np.std(small, axis=0) / np.sqrt(batches)
+            pairs = zip(np.mean(small, axis=0), error, strict=True)
+            said = " | ".join(f"{mean:.4f} ± {one:.4f}" for mean, one in pairs)
+            print(f"| {kind} | {n} | {label} | {said} | {lists / batches:.3f} |", flush=True)
+
+
 if __name__ == "__main__":
-    {"musk": musk, "full": full, "contrast": contrast, "batch": batch}[sys.argv[1]]()
+    {"musk": musk, "full": full, "contrast": contrast, "batch": batch, "choice": choice}[
+        sys.argv[1]
+    ]()
