@@ -1,8 +1,8 @@
-"""Candidates for wide rows: more columns than a third of the reference rows.
+"""What was tried for wide rows: more columns than a third of the reference rows.
 
     python benchmarks/wide.py                               # made-up sets
     python benchmarks/wide.py --files a.npz b.npz           # with X, and y = 1 for anomalies
-    python benchmarks/wide.py --draws 12 --only auto        # "auto" without and with them
+    python benchmarks/wide.py --draws 12 --only auto        # in the choice of "auto"
 
 Half of the normal rows are the reference; the rest and a tenth of anomalies are new. Prints power
 and FDR of Benjamini-Hochberg at 0.1 and 0.2, and the area under the ROC curve, of full-conformal
@@ -116,9 +116,15 @@ def candidates(D: FloatArray, T: FloatArray) -> Iterator[tuple[str, Any, FloatAr
 
 
 def choices(D: FloatArray, T: FloatArray) -> Iterator[tuple[str, Any, FloatArray, FloatArray]]:
-    """The default without candidates for wide rows, and with them."""
-    yield "auto, without", offered(True, len(D)), D, T
+    """The default, and few and all candidates with those for wide rows."""
+    few = [KNN(), Mahalanobis()]
+    wide = [Mahalanobis("auto", "robust"), Mahalanobis("auto", "direction")]
     yield "auto", "auto", D, T
+    yield "auto and shrunk", [*offered(True, len(D)), *wide], D, T
+    yield "knn or mahalanobis", few, D, T
+    yield "one of these, or shrunk", [*few, wide[0]], D, T
+    yield "one of these, or shrunk directions", [*few, wide[1]], D, T
+    yield "any of these", few + wide, D, T
 
 
 def main() -> None:

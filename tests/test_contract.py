@@ -92,7 +92,7 @@ SCALED = {
     "kde, by rule": KDE(),
     "kde, scaled": KDE(scale="robust"),
     "mahalanobis, scaled": Mahalanobis(scale="robust"),
-    "mahalanobis, shrunk, scaled": Mahalanobis("auto", "direction"),
+    "mahalanobis, shrunk, scaled": Mahalanobis("auto", "robust"),
     "knn, scaled": KNN(n_neighbors=3, scale="robust"),
     "lof, scaled": LOF(n_neighbors=5, scale="robust"),
     "inne, scaled": INNE(n_estimators=12, max_samples=4, scale="robust"),

@@ -481,6 +481,36 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         return np.where(self.decision_function(X) >= 0, 1, -1).astype(np.int64)
 
 
+class ModelDetector(NativeDetector):
+    """A detector whose models are lean objects: all that it has to say is how to fit one."""
+
+    _fitted: Any
+
+    @abstractmethod
+    def _model(self, X: FloatArray) -> Any:
+        """Fit one model, with `score_samples` and `training_scores`; nothing is drawn."""
+
+    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> Model:
+        """Fit one model of a plan."""
+        model: Model = self._model(X)
+        return model
+
+    def training_scores(self, model: Any, X: FloatArray) -> FloatArray:
+        """Score the rows that a model was fitted on, all alike."""
+        scores: FloatArray = model.training_scores(X)
+        return scores
+
+    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
+        self._fitted = self._model(X)
+
+    def _score_rows(self, X: FloatArray) -> FloatArray:
+        scores: FloatArray = self._fitted.score_samples(X)
+        return scores
+
+    def _training_scores(self, X: FloatArray) -> FloatArray:
+        return self.training_scores(self._fitted, X)
+
+
 @dataclass(frozen=True, eq=False)
 class NativeModel:
     """One model of a plan: a fitted copy of the detector, asked without validating rows again.

@@ -54,8 +54,6 @@ class Entry:
         How it is saved.
     tried_with : tuple of dict
         The settings in which ``"auto"`` tries it; none, if it does not.
-    tried_wide : tuple of dict
-        Those in which it tries it as well where rows are wide.
     quick : bool
         Whether ``"auto"`` tries it for very many rows, too.
     """
@@ -67,17 +65,11 @@ class Entry:
     scale_matters: bool
     record: DetectorRecord
     tried_with: tuple[dict[str, Any], ...] = ()
-    tried_wide: tuple[dict[str, Any], ...] = ()
     quick: bool = False
 
 
 AS_IT_IS: dict[str, Any] = {}
 SCALED = {"scale": "robust"}
-SHRUNK = {"ridge": "auto", "scale": "robust"}
-SHRUNK_DIRECTION = {"ridge": "auto", "scale": "direction"}
-
-# Rows are wide with more columns than a third of the reference rows.
-WIDE = 3
 
 
 DETECTORS = {
@@ -130,7 +122,6 @@ DETECTORS = {
             scale_matters=True,
             record=MAHALANOBIS_RECORD,
             tried_with=(AS_IT_IS,),
-            tried_wide=(SHRUNK, SHRUNK_DIRECTION),
             quick=True,
         ),
         Entry(
@@ -216,7 +207,7 @@ def listed(words: list[str], conjunction: str) -> str:
     return f"{', '.join(most)} {conjunction} {last}" if most else last
 
 
-def offered(augments: bool, n: int = 0, d: int = 0) -> list[NativeDetector]:
+def offered(augments: bool, n: int = 0) -> list[NativeDetector]:
     """Make the detectors that ``"auto"`` tries.
 
     Parameters
@@ -225,8 +216,6 @@ def offered(augments: bool, n: int = 0, d: int = 0) -> list[NativeDetector]:
         Whether the plan has a model for each new row; a split has no detector that compares these.
     n : int
         Reference rows: if they are very many, only quick detectors are tried.
-    d : int
-        Columns: if they are many for so few rows, shrunk covariances are tried as well.
 
     Examples
     --------
@@ -236,7 +225,7 @@ def offered(augments: bool, n: int = 0, d: int = 0) -> list[NativeDetector]:
     return [
         entry.kind(**settings)
         for entry in DETECTORS.values()
-        for settings in entry.tried_with + entry.tried_wide * (WIDE * d > n)
+        for settings in entry.tried_with
         if augments or not entry.kind.uses_batch
         if n <= MOST_REFERENCE or entry.quick
     ]

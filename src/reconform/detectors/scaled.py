@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, IntArray
-from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble, reference_calibration
+from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble
 from ..ensemble.refitting import Algorithm, Model, OneModel, in_threads, refit
 from ..frames import stacked
 from ..methods import Full, Plan
@@ -128,7 +128,7 @@ def fit_scaled(
 ) -> Ensemble:
     """Fit all models of a plan; parameters as in `NativeDetector.fit_plan`."""
     if plan.row.augments:
-        return ScaledFull.fit(detector, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
+        return ScaledFull(detector, X, seeds[-1], n_jobs, verbose)
     algorithm = ScaledAlgorithm(detector)
     if not plan.full:  # one model
         return refit(algorithm, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
@@ -310,33 +310,22 @@ class ScaledFull(Ensemble):
         D.
     seed : SeedSequence
         The same for every row.
-    calibration : Calibration
-        Scores of D under A(D); the ranks do not use them.
     n_jobs, verbose : int
     """
 
     detector: NativeDetector
     reference: FloatArray
     seed: np.random.SeedSequence
-    calibration: Calibration
     n_jobs: int | None = None
     verbose: int = 0
 
-    @classmethod
-    def fit(
-        cls,
-        detector: NativeDetector,
-        X: FloatArray,
-        seed: np.random.SeedSequence,
-        *,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> Self:
-        """Fit the plain detector on D in its own units, which most new rows do not change."""
-        nothing = reference_calibration(np.empty(0))
-        ensemble = cls(detector, X, seed, nothing, n_jobs, verbose)
-        ensemble.calibration = ensemble.fit_in(units_of(detector).of(X)).calibration
-        return ensemble
+    @cached_property
+    def calibration(self) -> Calibration:  # type: ignore[override]
+        """Scores of D in its own units, which most new rows do not change; ranks do not use them.
+
+        A choice, which measures all rows in the units of the pool, does not ask for them.
+        """
+        return self.fit_in(units_of(self.detector).of(self.reference)).calibration
 
     def fit_in(self, units: IntArray) -> Ensemble:
         """Fit the plain full-conformal ensemble on D in some units, or find it among the last."""

@@ -122,22 +122,22 @@ class Auto(NativeDetector):
             return repr(clone(self).set_params(labels=None))
         return str(super().__repr__(N_CHAR_MAX))
 
-    def resolved(self, augments: bool = True, n: int = 0, d: int = 0) -> list[Any]:
+    def resolved(self, augments: bool = True, n: int = 0) -> list[Any]:
         """Return the candidates as what fits plans; refuse what are none.
 
         Parameters
         ----------
         augments : bool
             Whether the plan has a model for each new row.
-        n, d : int
-            Reference rows, and columns.
+        n : int
+            Reference rows.
         """
         from .. import resolve_detector  # which imports this module
         from ..prepare import prepared_by
         from ..registry import offered
 
         if self.candidates is None:
-            own: list[Any] = list(offered(augments, n, d))
+            own: list[Any] = list(offered(augments, n))
             if self.labels is None:
                 return own
             # Units differ from column to column: what rescales them judges rows alone.
@@ -196,13 +196,15 @@ class Auto(NativeDetector):
                 f"least {FEWEST_ROWS} rows to train them; got n_samples = {fewest}. Give more "
                 "reference rows, or a list of detectors that are content with fewer."
             )
-        candidates = self.resolved(augments, plan.n, X.shape[1])
+        candidates = self.resolved(augments, plan.n)
         names = names_of(candidates)
 
         total, label = len(candidates), "fitting detectors"
         if augments:
             several = track(candidates, total=total, label=label, verbose=verbose)
             every = [one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs) for one in several]
+            for one in every if self.candidates is not None else ():
+                assert len(one.calibration)  # what is wrong with a candidate is said now
             return FullChoice(every[0].calibration, names, every, self.n_jobs, verbose)
         every_row = np.vstack([trained, selecting])
 

@@ -14,11 +14,11 @@ from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ...records import JOBS, ROWS, SUMS, DetectorRecord, Record, ascending, check_reference, require
-from ..base import Attribution, NativeDetector, by_differences, nearest, nth_nearest
+from ..base import Attribution, ModelDetector, by_differences, nearest, nth_nearest
 from .ensembles import ContrastModel, FullContrast
 
 
-class Contrast(NativeDetector):
+class Contrast(ModelDetector):
     """Distance to reference rows against distance to the other new rows, for ``method="full"``.
 
     Anomalies that resemble each other stand out: a row is anomalous if its k-th nearest reference
@@ -126,14 +126,8 @@ class Contrast(NativeDetector):
             )
         return np.array(counts, dtype=np.int64)
 
-    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
-        self._fitted = ContrastModel(X, self._counts(len(X)), self.n_jobs)
-
-    def _score_rows(self, X: FloatArray) -> FloatArray:
-        return self._fitted.score_samples(X)
-
-    def _training_scores(self, X: FloatArray) -> FloatArray:
-        return self._fitted.training_scores()
+    def _model(self, X: FloatArray) -> ContrastModel:
+        return ContrastModel(X, self._counts(len(X)), self.n_jobs)
 
 
 def _check_model(model: ContrastModel, d: int) -> None:
@@ -164,5 +158,6 @@ MODEL = Record(
 CONTRAST_RECORD = DetectorRecord(
     "Contrast",
     {"_fitted": MODEL},
+    models=(MODEL,),
     ensembles=(Record("FullContrast", FullContrast, {"model": MODEL}, _check_full),),
 )

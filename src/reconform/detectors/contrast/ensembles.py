@@ -88,7 +88,7 @@ class ContrastModel:
         """Score rows, small = anomalous."""
         return self.score(self.neighbours(X))
 
-    def training_scores(self) -> FloatArray:
+    def training_scores(self, X: FloatArray) -> FloatArray:
         """Score the rows of D, each among the others; by those that there are."""
         short = self.near if len(self.X) > self.width else self.near[:, :-1]
         if not short.shape[1]:
@@ -148,7 +148,7 @@ class FullContrast(Ensemble):
         array([10,  1,  1, 10])
         """
         model = ContrastModel(X, ks, n_jobs)
-        return cls(reference_calibration(model.training_scores()), model)
+        return cls(reference_calibration(model.training_scores(X)), model)
 
     @cached_property
     def _by_feature(self) -> FloatArray:

@@ -12,16 +12,16 @@ from ...ensemble import Ensemble
 from ...errors import check_count
 from ...methods import Plan
 from ...records import INT, DetectorRecord, Plain, Record, check_reference, require
-from ..base import Attribution, NativeDetector
+from ..base import Attribution, ModelDetector
 from ..contrast import MODEL, Contrast
-from ..contrast.ensembles import FullContrast
+from ..contrast.ensembles import ContrastModel, FullContrast
 from .ensembles import FullContrastForest
 
 # More trees than this a file does not ask for.
 MOST_TREES = 1 << 16
 
 
-class ContrastForest(NativeDetector):
+class ContrastForest(ModelDetector):
     """A forest that learns to tell the new rows from the reference, for ``method="full"``.
 
     Anomalies that have something in common can be learned: trees grow to separate reference rows
@@ -108,16 +108,8 @@ class ContrastForest(NativeDetector):
     def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
         return self._contrast(len(rows))._carried(x, rows)
 
-    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
-        alone = self._contrast(len(X))
-        alone._fit_rows(X, seed)
-        self._fitted = alone._fitted
-
-    def _score_rows(self, X: FloatArray) -> FloatArray:
-        return self._fitted.score_samples(X)
-
-    def _training_scores(self, X: FloatArray) -> FloatArray:
-        return self._fitted.training_scores()
+    def _model(self, X: FloatArray) -> ContrastModel:
+        return self._contrast(len(X))._model(X)
 
 
 def _check_full(ensemble: FullContrastForest, d: int) -> None:

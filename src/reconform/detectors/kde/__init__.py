@@ -16,7 +16,7 @@ from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
 from ...methods import Plan
 from ...records import FLOAT, JOBS, ROWS, DetectorRecord, Record, check_reference, require
-from ..base import Attribution, NativeDetector, in_shares
+from ..base import Attribution, ModelDetector, in_shares
 from ..scaling import (
     OF_NORMAL,
     Units,
@@ -99,7 +99,7 @@ class KernelUnits(WithExponent):
         return bandwidth_exponents(spreads_without(X), len(X) - 1)
 
 
-class KDE(NativeDetector):
+class KDE(ModelDetector):
     """Density of Gaussian kernels around the rows, with every resampled model from the same sums.
 
     Parameters
@@ -176,16 +176,6 @@ class KDE(NativeDetector):
             return LeaveOneOutKDE.fit(self._model(X), plan)
         return None  # there is nothing to fit
 
-    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
-        self._fitted = self._model(X)
-
-    def _score_rows(self, X: FloatArray) -> FloatArray:
-        return self._fitted.score_samples(X)
-
-    def _training_scores(self, X: FloatArray) -> FloatArray:
-        model = self._model(X)
-        return model.held_out_scores(np.arange(len(X)))
-
     def _offset_scores(self, X: FloatArray) -> FloatArray:
         return self._score_rows(X)  # as `predict` will score them
 
@@ -247,6 +237,7 @@ def _check_full(ensemble: FullKDE, d: int) -> None:
 KDE_RECORD = DetectorRecord(
     "KDE",
     {"_fitted": MODEL},
+    models=(MODEL,),
     ensembles=(
         Record("LeaveOneOutKDE", LeaveOneOutKDE, {"reference": MODEL}, _check_leave_one_out),
         Record("FullKDE", FullKDE, {"reference": MODEL}, _check_full),

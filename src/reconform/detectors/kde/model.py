@@ -248,6 +248,10 @@ class KDEModel(Comparing):
         """Score rows by the logarithm of the density, small = anomalous."""
         return self._log_sums(X, np.full(len(X), -1)) + self.constant()
 
+    def training_scores(self, X: FloatArray) -> FloatArray:
+        """Scores of all rows of the model, each without its own kernel."""
+        return self.held_out_scores(np.arange(len(X)))
+
     def held_out_scores(self, left_out: IndexArray) -> FloatArray:
         """Scores of rows of the model, each without its own kernel: (count,)."""
         return self._log_sums(self.rows[left_out], self._place[left_out]) + self.constant(fewer=1)

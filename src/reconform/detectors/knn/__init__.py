@@ -10,7 +10,6 @@ from sklearn.base import clone
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
-from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count, unknown_choice
 from ...methods import Plan
 from ...records import (
@@ -31,7 +30,7 @@ from ...records import (
 )
 from ..base import (
     Attribution,
-    NativeDetector,
+    ModelDetector,
     by_differences,
     distance_in_words,
     nearest,
@@ -64,7 +63,7 @@ POWERS = {"euclidean": 2.0, "l2": 2.0, "sqeuclidean": 2.0}
 POWERS |= {"manhattan": 1.0, "cityblock": 1.0, "l1": 1.0}
 
 
-class KNN(NativeDetector):
+class KNN(ModelDetector):
     """Distance to the nearest neighbours (PyOD's ``KNN``), with all models from one search.
 
     Parameters
@@ -195,15 +194,6 @@ class KNN(NativeDetector):
         among: Self = clone(self).set_params(n_neighbors=count)
         return among
 
-    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> KNNModel:
-        """Prepare the search of one model of a plan."""
-        return self._model(X)
-
-    def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
-        """Score the rows that a model was fitted on, each by its nearest other rows."""
-        assert isinstance(model, KNNModel)
-        return self._scores_of_own(model, X)
-
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
@@ -259,15 +249,10 @@ class KNN(NativeDetector):
 
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         self._check_rows(len(X), "this model")
-        self._fitted = self._model(X)
+        super()._fit_rows(X, seed)
 
-    def _score_rows(self, X: FloatArray) -> FloatArray:
-        return self._fitted.score_samples(X)
-
-    def _training_scores(self, X: FloatArray) -> FloatArray:
-        return self._scores_of_own(self._fitted, X)
-
-    def _scores_of_own(self, model: KNNModel, X: FloatArray) -> FloatArray:
+    def training_scores(self, model: Any, X: FloatArray) -> FloatArray:
+        """Score the rows that a model was fitted on, each by its nearest other rows."""
         # A row among n has n - 1 neighbours; a model of n_neighbors rows is one short for its own.
         low, high = neighbours_averaged(self.method, min(self.n_neighbors, len(X) - 1))
         own = np.arange(len(X), dtype=np.int32)

@@ -15,16 +15,15 @@ from sklearn.base import clone
 from ...arrays import FloatArray
 from ...content import sorted_by_content
 from ...ensemble import Ensemble
-from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ...records import INT, JOBS, ROWS, SUMS, DetectorRecord, Record, check_reference, require
-from ..base import Attribution, NativeDetector, by_differences, nearest
+from ..base import Attribution, ModelDetector, by_differences, nearest
 from ..knn.search import neighbours_among
 from .ensembles import FullLOF, LeaveOneOutLOF, LOFModel
 
 
-class LOF(NativeDetector):
+class LOF(ModelDetector):
     """Local outlier factor (scikit-learn's ``LocalOutlierFactor``), without refits.
 
     N(e) are the k nearest rows of e, and the reach of e is the distance of the last of them. The
@@ -103,15 +102,6 @@ class LOF(NativeDetector):
         among: Self = clone(self).set_params(n_neighbors=count)
         return among
 
-    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> LOFModel:
-        """Fit one model of a plan; what it needs is looked up when it first scores."""
-        return self._model(X, "a model")
-
-    def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
-        """Score the rows that a model was fitted on, each among the others."""
-        assert isinstance(model, LOFModel)
-        return model.training_scores(X)
-
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
@@ -132,19 +122,10 @@ class LOF(NativeDetector):
     def _count(self) -> int:
         return check_count("n_neighbors", self.n_neighbors, least=1)
 
-    def _model(self, X: FloatArray, whose: str) -> LOFModel:
+    def _model(self, X: FloatArray) -> LOFModel:
         count = self._count()
-        _check_rows(len(X), whose)
+        _check_rows(len(X), "a model")
         return LOFModel.of(X, count, self.n_jobs)
-
-    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
-        self._fitted = self._model(X, "this model")
-
-    def _score_rows(self, X: FloatArray) -> FloatArray:
-        return self._fitted.score_samples(X)
-
-    def _training_scores(self, X: FloatArray) -> FloatArray:
-        return self._fitted.training_scores(X)
 
 
 def _check_rows(n: int, whose: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from ...records import (
     check_reference,
     require,
 )
-from ..base import Attribution, NativeDetector, in_shares
+from ..base import Attribution, ModelDetector, in_shares
 from ..scaling import Units, WithExponent, nearest_exponents
 from .ensembles import (
     LARGEST_RIDGE,
@@ -77,7 +78,7 @@ class RidgeUnits(WithExponent):
         return int(np.clip(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT))
 
 
-class Mahalanobis(NativeDetector):
+class Mahalanobis(ModelDetector):
     """Distance to the mean, in the units of the scatter; every resampled model by one formula.
 
     Finds rows that break the linear relations among the features, even where each feature by
@@ -157,13 +158,11 @@ class Mahalanobis(NativeDetector):
             return LeaveOneOutMahalanobis.fit(self._whitened(X), plan)
         return None  # a fit of its own for each model is quick
 
-    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
-        self._fitted = MahalanobisModel.fit(X, self._ridge(), n_jobs=self.n_jobs)
+    def _model(self, X: FloatArray) -> MahalanobisModel:
+        return MahalanobisModel.fit(X, self._ridge(), n_jobs=self.n_jobs)
 
-    def _score_rows(self, X: FloatArray) -> FloatArray:
-        return self._fitted.score_samples(X)
-
-    def _training_scores(self, X: FloatArray) -> FloatArray:
+    def training_scores(self, model: Any, X: FloatArray) -> FloatArray:
+        """Score the rows that a model was fitted on."""
         # Each by the others: in the order of scores with it, and of the size of new rows' scores.
         return self._whitened(X).held_out_scores(np.arange(len(X)))
 
@@ -257,6 +256,7 @@ def _check_full(ensemble: FullMahalanobis, d: int) -> None:
 MAHALANOBIS_RECORD = DetectorRecord(
     "Mahalanobis",
     {"_fitted": MODEL},
+    models=(MODEL,),
     ensembles=(
         Record(
             "LeaveOneOutMahalanobis",

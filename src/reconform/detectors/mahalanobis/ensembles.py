@@ -172,12 +172,12 @@ class MahalanobisModel:
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X) * self.factor.size))
         return seen
 
-    def whiten_whole(self, X: FloatArray) -> FloatArray:
-        """Return rows as `whiten` does, with all that they have beyond the basis.
+    def whole(self, X: FloatArray, seen: FloatArray) -> FloatArray:
+        """Return rows as `whiten` has seen them, with all that they have beyond the basis.
 
         That is more than its length where two rows are multiplied that are not the model's own.
         """
-        seen, basis = self.whiten(X), self.basis
+        basis = self.basis
         if basis is None:
             return seen
         rows, rest = _bounded(X), np.empty(X.shape)
@@ -275,11 +275,11 @@ class Whitened(Comparing):
     def _kept(self) -> list[PreciseModel]:
         return []
 
-    def whiten(self, X: FloatArray, *, whole: bool = False) -> FloatArray:
-        """Return rows as the model sees them; or with all that they have beyond its directions."""
+    def whiten(self, X: FloatArray) -> FloatArray:
+        """Return rows as the model sees them."""
         if self._is_precise:
             return shortened(self._precise(X).whiten(X))
-        return self.model.whiten_whole(X) if whole else self.model.whiten(X)
+        return self.model.whiten(X)
 
     @cached_property
     def squares(self) -> FloatArray:
@@ -390,7 +390,8 @@ class Whitened(Comparing):
         """
         if not self._is_precise and np.abs(X).max(initial=0.0) > LARGEST:
             return (yield from self._with_more_digits.augmented_scores(X, rows, c))
-        seen, whole, n = self.whiten(X), self.whiten(X, whole=True), len(self.rows)
+        seen, n = self.whiten(X), len(self.rows)
+        whole = seen if self._is_precise else self.model.whole(X, seen)
         new = seen, kernels.squares_of(seen), whole, kernels.squares_of(whole)
         left = np.maximum(self._left, LEAST_LEFT)
         D = self._seen, self.squares, self._by_feature, left
