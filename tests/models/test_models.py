@@ -652,7 +652,7 @@ def test_links_and_duplicates_in_the_zip(small, tmp_path):
     members, path = members_of(small[0]), tmp_path / "links.rcad"
     link = zipfile.ZipInfo("link.npy")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    refused(forge(path, members, more=[(link, b"/etc/passwd")]), "is a link")
+    refused(forge(path, members, more=[(link, b"/etc/passwd")]), "is not a plain file")
     with pytest.warns(UserWarning, match="Duplicate"):
         forge(path, members, more=[("model.json", members["model.json"])])
     refused(path, "same name")
