@@ -93,3 +93,17 @@ def test_no_other_module_has_a_cache_that_raises():
     for path in SOURCE.rglob("*.py"):
         if path.name != "compiled.py":
             assert not re.search(r"from numba import .*jit|numba\.n?jit", path.read_text()), path
+
+
+@pytest.mark.slow
+def test_what_is_compiled_ahead_is_not_compiled_again(tmp_path):
+    """After `reconform warm`, an ordinary list adds nothing to the cache."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-m", "reconform", "warm"], env=environment, check=True)
+    kept = sorted(tmp_path.rglob("*.nb?"))
+    assert kept
+    program = "import numpy as np; from reconform import ConformalDetector; "
+    program += "X = np.random.default_rng(1).normal(size=(400, 6)); "
+    program += "ConformalDetector(random_state=0).fit(X[:300]).discover(X[300:])"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], env=environment, check=True)
+    assert sorted(tmp_path.rglob("*.nb?")) == kept

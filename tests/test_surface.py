@@ -33,6 +33,7 @@ NAMES = [
     "Split",
     "UnlabelledRowWarning",
     "Weights",
+    "discover_scores",
     "load",
     "report",
     "review",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .models import save as save
     from .reporting import report as report
     from .rule import Rule as Rule
+    from .scored import discover_scores as discover_scores
     from .statistics.fdr import RankCounts as RankCounts
     from .weights import Weights as Weights
 
@@ -72,6 +73,7 @@ _HOMES = {
     "models": ("load", "save"),
     "reporting": ("report",),
     "rule": ("Rule",),
+    "scored": ("discover_scores",),
     "statistics.fdr": ("RankCounts",),
     "weights": ("Weights",),
 }
@@ -101,6 +103,7 @@ __all__ = [
     "UnlabelledRowWarning",
     "Weights",
     "__version__",
+    "discover_scores",
     "load",
     "report",
     "review",

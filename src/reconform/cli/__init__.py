@@ -186,6 +186,7 @@ HOMES = {
     "stream": ("stream_command", "Decide about rows as they arrive on standard input."),
     "inspect": ("model_commands", "Say what is in a saved MODEL."),
     "demo": ("detect", "Find malignant tumours among benign ones: no files are needed."),
+    "warm": ("warm_command", "Compile ahead what the defaults run, for images and first starts."),
     "study": ("study_command", "Compare detectors and methods on rows with labels."),
 }
 
