@@ -288,6 +288,7 @@ def _facts(
             learned=seen.together is not None and seen.together.learned,
             order=cad.state_.order,
             in_order=seen.in_order,
+            units=cad.state_.units is not None,
         ),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),
         "warning": decider.warning(m, groups),

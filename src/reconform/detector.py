@@ -20,6 +20,7 @@ from .arrays import FloatArray, IndexArray, IntArray, RankArray
 from .assumption import (
     LookedUp,
     Order,
+    calendar_of,
     in_runs,
     order_of,
     reference_positions,
@@ -66,7 +67,7 @@ from .statistics.joint import JointRanks
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
-from .units import UnitFeatures, UnitRows, unit_rows
+from .units import MEAN, UnitFeatures, UnitRows, unit_rows
 from .weighing import check_weighted
 from .weights import Weights
 
@@ -290,7 +291,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         anomalies: npt.ArrayLike | None = None,
         left_out: int = 0,
         times: npt.ArrayLike | None = None,
-        units: str | npt.ArrayLike | None = None,
+        units: str | npt.ArrayLike | UnitFeatures | None = None,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -316,13 +317,15 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         times : array-like of shape (n,), optional
             When every row was taken (docs/time): dates, times or numbers, or an index of times.
         units : str or array-like of shape (n,), optional
-            What every row is a part of, such as a run: a column of X, or names (docs/time).
+            What every row is a part of, such as a run: a column of X, names, or a period that
+            `times` are cut into, such as ``"day"`` (docs/time). Or what rows of features of units
+            were made by.
 
         Returns
         -------
         ConformalDetector
         """
-        if units is not None:
+        if units is not None and not isinstance(units, UnitFeatures):
             return self._fit_units(X, units, groups, times, left_out, anomalies)
         self._check_settings(left_out)
         X = frame_as_it_is(X)
@@ -333,7 +336,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         accepts_nan = isinstance(self.detector, Prepare) or detector.accepts_nan
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
-        self.state_ = FittedState(intake, tie_key, accepts_nan)
+        self.state_ = FittedState(intake, tie_key, accepts_nan, units=units)
         labels, when = index_of(X), _times(X, times)
         X = self._validate(X, reset=True)
         known = None if anomalies is None else self._given(anomalies, X)
@@ -375,19 +378,20 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             raise ReconformError(
                 "`anomalies` are rows, and here units are judged; leave `anomalies` or `units` out."
             )
-        rows = unit_rows(X, units)
+        when = _times(X, times)
+        rows = unit_rows(X, units, times=when)
         if len(rows.names) < 2:
             raise ReconformError("a reference needs at least 2 units; got 1.")
         self.fit(
             rows.frame,
             groups=rows.one_each(groups, "groups"),
-            times=rows.begins(_times(X, times)),
+            times=rows.begins(when),
+            units=rows.units,
             left_out=left_out,
         )
-        self.state_.units = rows.units
         return self.name_reference(rows.names.tolist())
 
-    def units_in(self, X: Any, units: str | npt.ArrayLike) -> UnitRows:
+    def units_in(self, X: Any, units: str | npt.ArrayLike, times: Any = None) -> UnitRows:
         """Read new rows and their units: `frame` has one row of features per unit.
 
         Parameters
@@ -395,6 +399,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         X : array-like or frame of shape (m, d)
         units : str or array-like of shape (m,)
             As in `fit`. A unit of the reference is refused.
+        times : array-like of shape (m,), optional
+            As in `fit`.
 
         Returns
         -------
@@ -407,13 +413,19 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 "this detector was fitted on rows and not on units; leave `units` out, or give "
                 "those of the reference rows: fit(X, units=...)."
             )
-        rows = unit_rows(X, units, known)
+        rows = unit_rows(X, units, known, _times(X, times))
         known.refuse_known(rows.names.tolist())
         return rows
 
     def _warn_of_reference(self, X: FloatArray, detector: str) -> None:
         ensemble = self.ensemble_
-        warn_of_columns(np.asarray(X), self.names, ensemble)
+        rows, names = np.asarray(X), self.names
+        if (
+            self.state_.units is not None
+        ):  # counts that are the same in all units are as they should be
+            kept = [j for j, name in enumerate(names) if name.endswith(MEAN)]
+            rows, names = rows[:, kept], tuple(names[j].removesuffix(MEAN) for j in kept)
+        warn_of_columns(rows, names, ensemble)
         if not self.plan_.row.learns:  # which has no scores before there is a batch
             warn_of_scores(ensemble.calibration.scores, detector, ensemble)
         if self.joint is not None and self.grouping_ is not None:
@@ -475,6 +487,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 groups=None if groups is None else groups[seen],
             ),
             season="" if times is None else season_of(scored.scores, times[scored.rows]),
+            **calendar_of(times),
         )
 
     def adopt(
@@ -919,7 +932,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         if units is None:
             return self.decide(X, Rule(fdr, **rule), weights, groups=groups, times=times)
-        rows = self.units_in(X, units)
+        rows = self.units_in(X, units, times)
         groups, times = rows.one_each(groups, "groups"), rows.begins(_times(X, times))
         found = self.decide(rows.frame, Rule(fdr, **rule), weights, groups=groups, times=times)
         library = package_of(frame_as_it_is(X))

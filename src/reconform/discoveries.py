@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, ObjectArray, RankArray
-from .assumption import Compared, Verdict, why_nothing
+from .assumption import Compared, Verdict, of_units, why_nothing
 from .display import (
     details,
     headline,
@@ -200,12 +200,13 @@ class BaseDiscoveries(ABC):
         """
         if not self.count or self.verdict.word == "broken":
             return ""
-        return self.claim.promise(f"{self.level:g}" if self.fdr is None else percent(self.fdr))
+        level = f"{self.level:g}" if self.fdr is None else percent(self.fdr)
+        return self.spoken(self.claim.promise(level))
 
     @property
     def guarantee(self) -> str:
         """What holds, in full; nothing, where the assumption looks broken."""
-        return self.verdict.promise(self.claim.full)
+        return self.spoken(self.verdict.promise(self.claim.full))
 
     @property
     def why_nothing(self) -> str | None:
@@ -215,7 +216,7 @@ class BaseDiscoveries(ABC):
         counts, source = self._checked(), self.provenance
         judge = "method" if source is not None and METHODS[source.scheme].learns else "detector"
         ranks = None if counts is None else counts.counts
-        return why_nothing(ranks, self.verdict, self.warning, judge)
+        return self.spoken(why_nothing(ranks, self.verdict, self.warning, judge))
 
     @property
     def ranked_by(self) -> str:
@@ -231,7 +232,12 @@ class BaseDiscoveries(ABC):
     def headline(self) -> str:
         """How many rows are flagged; and the verdict, where it takes the promise away."""
         broken, alarms = self.verdict.word == "broken", self.fdr is None
-        return headline(self.count, self.tested, float(self.level), alarms=alarms, broken=broken)
+        said = headline(self.count, self.tested, float(self.level), alarms=alarms, broken=broken)
+        return self.spoken(said)
+
+    def spoken(self, text: str) -> str:
+        """Say of units what was said of rows, where units were judged."""
+        return of_units(text) if self.compared is not None and self.compared.units else text
 
     def _checked(self) -> RankCounts | None:
         """The counts that the checks look at."""
@@ -413,7 +419,7 @@ class BaseDiscoveries(ABC):
     @property
     def _reason(self) -> str:
         """Why nothing is flagged, unless the verdict has said it already."""
-        reason = self.why_nothing or self.warning or ""
+        reason = self.why_nothing or self.spoken(self.warning or "")
         return "" if reason in map(str, self.verdict.findings) else reason
 
     def _repr_html_(self) -> str:

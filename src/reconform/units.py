@@ -20,7 +20,7 @@ import pyarrow as pa
 from sklearn.utils.validation import _num_samples
 
 from .arrays import AnyArray, FloatArray, IndexArray, ObjectArray, UInt64Array
-from .assumption import seconds_of
+from .assumption import PERIODS, begun, seconds_of
 from .detectors.prepare import Feature, Prepare
 from .errors import ReconformError, listed
 from .frames import columns_of, frame_as_it_is, label_code, names_of, opened, read_column
@@ -28,10 +28,10 @@ from .grouping import label_of
 
 # Labels of a column that are counted by name; the others together.
 MOST_LABELS = 20
+# What the name of the first feature of a column of numbers ends in.
+MEAN = " mean"
 # Rows of a unit that are shown.
 MOST_SHOWN = 3
-# Periods that a column of times is cut into.
-PERIODS = {"minute": "m", "hour": "h", "day": "D", "week": "W", "month": "M"}
 BY_TIME = re.compile(rf"(.+):({'|'.join(PERIODS)})")
 
 
@@ -228,26 +228,34 @@ class UnitRows:
         ]
 
 
-def unit_rows(X: Any, units: Any, known: UnitFeatures | None = None) -> UnitRows:
+def unit_rows(
+    X: Any, units: Any, known: UnitFeatures | None = None, times: FloatArray | None = None
+) -> UnitRows:
     """Read rows and the unit of each.
 
     Parameters
     ----------
     X : array-like or frame of shape (n, d)
     units : str or array-like of shape (n,)
-        The column of a frame that names the unit, which is then no feature, or the names.
+        The column of a frame that names the unit, which is then no feature, or the names; or a
+        period that `times` are cut into, such as ``"day"``.
     known : UnitFeatures, optional
         Of the reference; without, these are its rows.
+    times : float array of shape (n,), optional
+        Seconds.
     """
     X = frame_as_it_is(X)
     if isinstance(units, str):
         frame = opened(X)
-        if frame is None or units not in frame.columns:
+        if frame is not None and units in frame.columns:
+            X, units = frame.drop(units).to_native(), frame[units].to_list()
+        elif units in PERIODS and times is not None:
+            units = begun(times, units).astype(str)
+        else:
             raise ReconformError(
                 f"`units` names a column {units!r} that X does not have; give one of its columns, "
-                "or one name per row."
+                f"one name per row, or {listed(PERIODS)} beside `times`."
             )
-        X, units = frame.drop(units).to_native(), frame[units].to_list()
     codes, names = codes_of_units(units, _num_samples(X))
     columns = Prepare("knn").features_of(X) if known is None else known.columns
     rows = _numbers(X, columns)
@@ -335,8 +343,7 @@ def periods(times: Any, rows: int, period: str) -> list[str]:
     >>> periods(["2024-05-31 13:45", "2024-06-01 00:10"], 2, "day")
     ['2024-05-31', '2024-06-01']
     """
-    seconds = np.floor(seconds_of(times, rows)).astype("datetime64[s]")
-    return [str(one) for one in seconds.astype(f"datetime64[{PERIODS[period]}]").astype(str)]
+    return [str(one) for one in begun(seconds_of(times, rows), period).astype(str)]
 
 
 def keys_of(names: Sequence[str]) -> UInt64Array:

@@ -9,7 +9,7 @@ one table, `CHECKS`; the verdict is their sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,7 +19,19 @@ from ..statistics.fdr import RankCounts
 from .closeness import cluster_finding, copy_findings, in_units, unused_batch
 from .columns import Category, column_findings, label_findings
 from .contamination import Level, contamination_finding
-from .order import InOrder, Order, Runs, in_runs, order_findings, order_of, season_of, seconds_of
+from .order import (
+    PERIODS,
+    InOrder,
+    Order,
+    Runs,
+    begun,
+    calendar_of,
+    in_runs,
+    order_findings,
+    order_of,
+    season_of,
+    seconds_of,
+)
 from .sample import (
     MOST_REFERENCE,
     LookedUp,
@@ -39,7 +51,7 @@ from .shift import (
     shift_tests,
     with_weights,
 )
-from .verdict import WITHDRAWN, Finding, Verdict, why_nothing
+from .verdict import WITHDRAWN, Finding, Verdict, of_units, why_nothing
 
 # Fewer rows on either side say nothing.
 LEAST_ROWS = 20
@@ -74,6 +86,8 @@ class Compared:
         What the order of the reference shows.
     in_order : InOrder, optional
         New rows in their order.
+    units : bool
+        Whether the rows are units.
     """
 
     reference: FloatArray | None = field(repr=False)
@@ -87,6 +101,7 @@ class Compared:
     learned: bool = False
     order: Order = field(default_factory=Order)
     in_order: InOrder | None = field(default=None, repr=False)
+    units: bool = False
 
     def verdict(
         self, counts: RankCounts | None, flagged: int, tested: int, level: Level
@@ -106,7 +121,7 @@ class Compared:
         known = known if self.reference is None else len(self.reference)
         if not unchecked and few and not evidence.has_rows and known is not None:
             unchecked = _too_few(known, "reference row")
-        return Verdict.of(evidence.findings, unchecked)
+        return Verdict.of(evidence.findings, unchecked, units=self.units)
 
 
 @dataclass(eq=False)
@@ -247,14 +262,7 @@ def _contamination(seen: CheckInput) -> list[Finding]:
 
 
 def _order(seen: CheckInput) -> list[Finding]:
-    """Both are tested apart; the new rows say no more where the reference says it already."""
-    ours, new = seen.given.order, seen.given.in_order
-    orders = {"reference": ours}
-    if new is not None and ours.alike:
-        orders["reference"] = replace(ours, timed=ours.timed or new.times is not None)
-    elif new is not None:
-        orders["new"] = new.order
-    return order_findings(orders, seen.given.names)
+    return order_findings(seen.given.order, seen.given.in_order, seen.given.names)
 
 
 CHECKS = [
@@ -277,6 +285,7 @@ def _too_few(rows: int, what: str) -> str:
 
 __all__ = [
     "CHECKS",
+    "PERIODS",
     "WITHDRAWN",
     "Category",
     "Check",
@@ -291,9 +300,12 @@ __all__ = [
     "Runs",
     "Verdict",
     "alike_in_groups",
+    "begun",
+    "calendar_of",
     "in_runs",
     "new_rows",
     "new_sample",
+    "of_units",
     "order_of",
     "reference_positions",
     "reference_sample",

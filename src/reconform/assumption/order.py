@@ -8,9 +8,10 @@ Neighbours in time are alike, and no theorem on exchangeable rows speaks of them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,30 +31,37 @@ LEAST_ROWS = 20
 # Rows are looked at in runs of neighbours, spread over all of them.
 RUN, MOST_RUNS = 64, 8
 MOST_COLUMNS = 32
-# Sums of so many rows in a row see dependence that neighbours alone do not have, as where several
-# series take turns.
+# Rows are compared with those up to so many places after them: several series may take turns.
+LAGS = 16
+# Sums of so many rows in a row see slow changes that single rows hide.
 WIDTHS = (8, 32)
+# A column of few values, each in so many rows on average, may say which series a row is of.
+ROWS_PER_SERIES = 16
 # The calendar has one column, and can look at more rows.
 MOST_SCORES = 4_096
 # How days and clocks are written, beside the usual way.
 DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
 CLOCKS = (" %H:%M:%S", " %H:%M", "")
 HOUR, DAY = 3_600, 86_400
+# Periods that times are cut into, and how NumPy writes them.
+PERIODS = {"month": "M", "week": "W", "day": "D", "hour": "h", "minute": "m"}
+# Periods are advised as units where the reference has so many; more are better.
+ENOUGH_UNITS, FEWEST_UNITS = 50, 20
 # Numbers that can be seconds since 1970: from 1973 to 2286. Others have no calendar.
 EPOCH = (1e8, 1e10)
 CALENDAR = {"hour of the day": (HOUR, 24), "day of the week": (DAY, 7)}
 
 NEIGHBOURS = (
-    "Rows that follow each other in time are alike, and the promise is about rows whose order does "
-    "not matter."
-)
-UNITS = "Rows of one run or one day belong together, and `units` judges them as one."
-RANKING = "Without that, only the order of the rows says something: `reconform detect --top 20`."
-ANSWER = (
-    "If they do, `reconform detect --time rows` takes it into account; if they are only sorted, "
-    "such as by customer, nothing is wrong."
+    "Rows that follow each other in time are alike, and the promise is only about rows whose order "
+    "does not matter."
 )
 QUESTION = "Rows next to each other are alike. Do they follow each other in time?"
+ANSWER = "If they do, {0}; if they are only sorted, such as by customer, nothing is wrong."
+RANKING = (
+    "Take the list as a ranking, without a promise: {0}. Whole runs or days, judged as `units`, "
+    "would have one."
+)
+JUDGE_UNITS = "Judge whole {0}s, which may be exchangeable where rows are not: {1}."
 
 
 @dataclass(frozen=True)
@@ -67,21 +75,33 @@ class Order:
     alike : bool
         Whether neighbours are alike, at a level of 1/400.
     correlation : float
-        The rank correlation of neighbours, where it is largest.
-    column : int
-        In which column; -1 if it is the distance from the middle of all columns.
+        The rank correlation of rows that are `lag` places apart, where it is largest.
+    column, lag : int
+        In which column, and at which distance; -1 if it is the distance from the middle of all
+        columns.
+    series : int
+        The column that tells series apart, where rows are alike within these; or -1.
     timed : bool
         Whether the order is that of time.
     season : str
         What of the calendar the scores depend on, at a level of 1/400; may be empty.
+    first, last : float
+        The first and the last time; 0 without a calendar.
+    periods : str
+        Periods that could be units, the best first, with spaces between them; may be empty.
     """
 
     rows: int = 0
     alike: bool = False
     correlation: float = 0.0
     column: int = -1
+    lag: int = 1
+    series: int = -1
     timed: bool = False
     season: str = ""
+    first: float = 0.0
+    last: float = 0.0
+    periods: str = ""
 
 
 def in_runs(rows: int) -> IndexArray:
@@ -111,6 +131,7 @@ class InOrder:
     scores: FloatArray | None = None
     times: FloatArray | None = None
     groups: IndexArray | None = None
+    time_column: str | None = None  # of a file; empty if it has none
 
     @cached_property
     def order(self) -> Order:
@@ -119,7 +140,7 @@ class InOrder:
             self.X, scores=self.scores, halve=True, times=self.times, groups=self.groups
         )
         season = "" if self.scores is None else season_of(self.scores, self.times, halve=True)
-        return replace(found, season=season)
+        return replace(found, season=season, **calendar_of(self.times))
 
 
 class Runs:
@@ -274,16 +295,78 @@ def order_of(
         X, codes = X[normal], codes[normal]
     if len(X) < LEAST_ROWS:
         return found
-    Z, columns = _features(X, codes)
-    if not len(columns):
-        return found
-    seen = _likeness(Z, np.arange(len(Z))[None])[0]
-    if not _is_largest(seen, lambda orders: _likeness(Z, orders), codes):
-        return found
-    nearest = np.einsum("ij,ij->j", Z[:-1], Z[1:]) / (len(Z) - 1)
-    most = int(nearest.argmax())
-    correlation = round(float(min(nearest[most], 1.0)), 3)
-    return replace(found, alike=True, correlation=correlation, column=int(columns[most]))
+    series = _series_in(X)
+    # Rows as they come, and then those of every series by themselves, together at one level.
+    for column in [-1] if series < 0 else [-1, series]:
+        if column >= 0:
+            codes = np.unique(np.column_stack([codes, X[:, column]]), axis=0, return_inverse=True)[
+                1
+            ]
+            together = np.argsort(codes, kind="stable")
+            X, codes = X[together], codes[together]
+        Z, columns = _features(X, codes)
+        draws = (DRAWS + 1) * (1 if series < 0 else 2) - 1
+        seen = _likeness(Z, np.arange(len(Z))[None])[0] if len(columns) else np.zeros(0)
+        if len(columns) and _is_largest(seen, partial(_likeness, Z), codes, draws=draws):
+            at = range(1, min(LAGS, len(Z) - 1) + 1)
+            pairs = [np.einsum("ij,ij->j", Z[:-k], Z[k:]) / (len(Z) - k) for k in at]
+            lag, most = np.unravel_index(int(np.argmax(pairs)), (len(pairs), len(columns)))
+            return replace(
+                found,
+                alike=True,
+                correlation=round(float(min(pairs[lag][most], 1.0)), 3),
+                column=int(columns[most]),
+                lag=int(lag) + 1,
+                series=column,
+            )
+    return found
+
+
+def _series_in(X: FloatArray) -> int:
+    """The column that may tell series apart: few values, and most of those that have few; or -1.
+
+    It is chosen by what rows hold, whatever their order, so that the test stays exact.
+    """
+    if X.shape[1] < 2:
+        return -1
+    ordered = np.sort(X, axis=0)
+    values = 1 + (np.diff(ordered, axis=0) > 0).sum(axis=0)
+    values[np.isnan(X).any(axis=0) | (values > len(X) // ROWS_PER_SERIES)] = 1
+    best = int(values.argmax())
+    return best if values[best] > 1 else -1
+
+
+def calendar_of(times: FloatArray | None) -> dict[str, Any]:
+    """Say from when to when rows were taken, and which periods could be units.
+
+    Examples
+    --------
+    >>> calendar_of(1.7e9 + 1_800 * np.arange(48.0 * 60))["periods"]
+    'day hour'
+    """
+    if times is None or not len(times) or not EPOCH[0] <= times.min() <= times.max() < EPOCH[1]:
+        return {}
+    counts = {period: len(np.unique(begun(times, period))) for period in PERIODS}
+    usable = [one for one, count in counts.items() if FEWEST_UNITS <= count <= len(times) / 2]
+    usable.sort(key=lambda one: counts[one] < ENOUGH_UNITS)
+    span = {"first": float(times.min()), "last": float(times.max())}
+    return {**span, "periods": " ".join(usable)}
+
+
+def begun(times: FloatArray, period: str) -> AnyArray:
+    """The period that every time, in seconds, lies in."""
+    return np.floor(times).astype("datetime64[s]").astype(f"datetime64[{PERIODS[period]}]")
+
+
+def unit_for(reference: Order, new: Order | None) -> str:
+    """The period to judge as a unit: the best of which none is in the reference and new; or ''."""
+    for period in reference.periods.split():
+        if new is None or not new.last:
+            return period
+        ours, theirs = (begun(np.array([o.first, o.last]), period) for o in (reference, new))
+        if ours[1] < theirs[0] or theirs[1] < ours[0]:
+            return period
+    return ""
 
 
 def season_of(scores: FloatArray, times: FloatArray | None, *, halve: bool = False) -> str:
@@ -333,46 +416,54 @@ def season_of(scores: FloatArray, times: FloatArray | None, *, halve: bool = Fal
     return ""
 
 
-def order_findings(orders: Mapping[str, Order], names: Sequence[str]) -> list[Finding]:
+def order_findings(reference: Order, new: InOrder | None, names: Sequence[str]) -> list[Finding]:
     """Say what the order of rows shows: a question, or with a time that the assumption is broken.
+
+    Both are tested apart; the new rows say no more where the reference says it already.
 
     Parameters
     ----------
-    orders : mapping
-        By what the rows are: "reference", "new".
+    reference : Order
+    new : InOrder, optional
     names : sequence of str
         Of the columns; may be empty.
     """
-    found = []
-    alike = {whose: order for whose, order in orders.items() if order.alike}
-    timed = any(order.timed for order in orders.values())
-    if alike:
-        whose, order = max(alike.items(), key=lambda one: one[1].correlation)
-        column = str(order.column) if not names else names[order.column]
-        which = "the distance from the middle" if order.column < 0 else f"the column {column!r}"
+    times = None if new is None else new.times
+    timed = reference.timed or times is not None
+    theirs = Order() if new is None or reference.alike else new.order
+    alike = [one for one in (("reference", reference), ("new", theirs)) if one[1].alike]
+    span = replace(theirs, **calendar_of(times))
+    period = unit_for(reference, span) if timed else ""
+    file = None if new is None else new.time_column
+    if file is None:
+        by_time = "give `times` to `fit` and to `discover`, such as `times=range(len(X))`"
+        unit = f"give `times` and `units={period!r}` to `fit` and to `discover`"
+        first = "give `top=20` to `discover`"
+    else:
+        by_time = "say so: `reconform detect --time rows`"
+        unit = f"`reconform detect --unit {shlex.quote(f'{file}:{period}')}`"
+        first = "`reconform detect --top 20`"
+    advice = JUDGE_UNITS.format(period, unit) if period else RANKING.format(first)
+    for whose, order in alike:
+        name = [names[j] if names else str(j) for j in (order.column, order.series)]
+        which = "the distance from the middle" if order.column < 0 else f"the column {name[0]!r}"
+        one = f"one {whose} row" + (f" of the same {name[1]!r}" if order.series >= 0 else "")
         said = (
-            f"From one {whose} row to the next, the rank correlation of {which} is "
-            f"{order.correlation:.2g}; so much comes about in at most 1 of {DRAWS + 1} random "
-            "orders."
+            f"From {one} to the {'next' if order.lag == 1 else f'{order.lag}th after it'}, the "
+            f"rank correlation of {which} is {order.correlation:.2g}; so much comes about in at "
+            f"most 1 of {DRAWS + 1} random orders."
         )
-        found.append(
-            Finding("order", "broken", f"{NEIGHBOURS} {said}", f"{UNITS} {RANKING}")
-            if timed
-            else Finding("order", "doubtful", f"{QUESTION} {said}", ANSWER)
-        )
-    for whose, order in () if alike else orders.items():
+        if timed:
+            return [Finding("order", "broken", f"{NEIGHBOURS} {said}", advice)]
+        return [Finding("order", "doubtful", f"{QUESTION} {said}", ANSWER.format(by_time))]
+    for whose, order in (("reference", reference), ("new", theirs)):
         if order.season:
-            found.append(
-                Finding(
-                    "season",
-                    "doubtful",
-                    f"How unusual {whose} rows look depends on the {order.season}, so that the "
-                    "same list would not do at another time.",
-                    f"{UNITS} {RANKING}",
-                )
+            said = (
+                f"How unusual {whose} rows look depends on the {order.season}: at another time the "
+                "same list would be wrong."
             )
-            break
-    return found
+            return [Finding("season", "doubtful", said, advice)]
+    return []
 
 
 def _ranked(X: FloatArray, codes: IndexArray) -> FloatArray:
@@ -413,7 +504,10 @@ def _likeness(Z: FloatArray, orders: IndexArray) -> FloatArray:
     """How alike rows are to those near them, in every order, by column: the most of a few."""
     n = len(Z)
     rows = Z[orders]
-    found: FloatArray = np.einsum("bij,bij->bj", rows[:, :-1], rows[:, 1:]) / np.sqrt(n)
+    found = np.full((len(orders), Z.shape[1]), -np.inf)
+    for lag in range(1, min(LAGS, n // 2) + 1):
+        pairs = np.einsum("bij,bij->bj", rows[:, :-lag], rows[:, lag:]) / np.sqrt(n - lag)
+        np.maximum(found, pairs, out=found)
     for width in WIDTHS:
         blocks = n // width
         if blocks >= 4:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..arrays import IntArray
@@ -16,6 +17,18 @@ LEVELS = ("note", "doubtful", "broken")
 WITHDRAWN = "but the assumption looks broken: no promise about false ones"
 
 ASSUMED = "normal new rows come from the same process as the reference rows"
+
+
+def of_units(text: str) -> str:
+    """Say of units what was said of rows; names in quotes and commands stay.
+
+    Examples
+    --------
+    >>> of_units("2 of 9 rows flagged; 'rows' differs, see `--time rows`")
+    "2 of 9 units flagged; 'rows' differs, see `--time rows`"
+    """
+    quoted = r"`[^`]*`|(?<!\w)'[^']*'"
+    return re.sub(rf"({quoted})|\brow(s?)\b", lambda found: found[1] or f"unit{found[2]}", text)
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,8 @@ class Verdict:
         The worst first.
     unchecked : str
         Why the rows could not be checked, where they are too few; empty where they were.
+    units : bool
+        Whether it is about units, not rows.
 
     Examples
     --------
@@ -67,12 +82,20 @@ class Verdict:
 
     findings: tuple[Finding, ...] = ()
     unchecked: str = ""
+    units: bool = False
 
     @classmethod
-    def of(cls, findings: Iterable[Finding], unchecked: str = "") -> Verdict:
+    def of(
+        cls, findings: Iterable[Finding], unchecked: str = "", *, units: bool = False
+    ) -> Verdict:
         """Put findings in order, the worst first."""
         ordered = sorted(findings, key=lambda finding: -LEVELS.index(finding.level))
-        return cls(tuple(ordered), unchecked)
+        if units:
+            ordered = [
+                replace(one, sentence=of_units(one.sentence), advice=of_units(one.advice))
+                for one in ordered
+            ]
+        return cls(tuple(ordered), unchecked, units)
 
     @property
     def word(self) -> str:
@@ -88,6 +111,10 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict in a sentence."""
+        return of_units(self._sentence) if self.units else self._sentence
+
+    @property
+    def _sentence(self) -> str:
         if self.word == "broken":
             return (
                 "The assumption looks broken: normal new rows do not seem to come from the same "

@@ -131,8 +131,8 @@ def fit_detector(
             anomalies=known,
             left_out=left_out_of(reference.path),
             times=times_of(reference, columns.time),
+            units=reference.units,
         )
-    cad.state_.units = reference.units
     cad.name_reference(_names(reference, columns.group))
     cad.set_params(verbose=0)
     if fitting.method == "auto":

@@ -275,7 +275,7 @@ def judge(
     explained = _explained(judgement, files.id_columns)
     bound = false_bound(judgement)
     if judgement.count and judgement.warning:
-        voice.warn(judgement.warning)
+        voice.warn(judgement.spoken(judgement.warning))
     if voice.talks:
         _tell(voice, judgement, explained, files, writing, reference)
     listed = take_flagged(judgement, files.id_columns, MOST_LISTED)
@@ -332,7 +332,7 @@ def _tell(
     _tell_verdict(voice, judgement.verdict, judgement.why_nothing)
     _tell_decision(voice, judgement)
     if writing.top is not None or not judgement.count:
-        voice.say(judgement.first().sentence)
+        voice.say(judgement.spoken(judgement.first().sentence))
     if writing.output is None:
         _tell_rows(voice, judgement, files.id_columns, reference)
     for explanation in explained:

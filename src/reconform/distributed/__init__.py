@@ -38,6 +38,7 @@ def discover(
     fdr: float | Fraction = FDR,
     *,
     groups: str | int | None = None,
+    times: str | int | None = None,
     id_columns: Sequence[str] = (),
     rule: Rule | None = None,
     **options: Unpack[RuleOptions],
@@ -60,6 +61,8 @@ def discover(
         False discovery rate aimed at.
     groups : str or int, optional
         The column of groups, where `cad` was fitted with groups; of an array the position.
+    times : str or int, optional
+        The column that says when every row was taken; of an array the position. For Dask.
     id_columns : sequence of str
         Columns that tell which row is which; they are carried through to `frame`. Of Spark, which
         has no row labels, all columns are if none are named.
@@ -92,9 +95,20 @@ def discover(
     elif options or fdr != FDR:
         raise ReconformError("`rule` says how to decide; leave `fdr` and other keywords out.")
     check_grouped(cad, groups, "groups")
+    if cad.state_.units is not None:
+        raise ReconformError(
+            "`cad` was fitted on units, whose rows may lie in several partitions. Make one row of "
+            "features of every unit and fit on these, or judge the rows in memory by "
+            "`cad.discover`."
+        )
     source = _source(data)
+    if times is not None and not source.has_order:
+        raise ReconformError(
+            "rows of Spark have no order to be tested; leave `times` out, and give those of the "
+            "reference to `fit`."
+        )
     cad, rule = _suited(cad, rule, source)
-    source = source.judged_by(cad, UsedColumns.of(cad, source, id_columns, groups))
+    source = source.judged_by(cad, UsedColumns.of(cad, source, id_columns, groups, times))
     if rule.whole_batch(cad) is not None:
         return _certified(cad, rule, source)
     with source.running():

@@ -19,7 +19,7 @@ from dask.base import persist as _persist
 from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
-from ..assumption import InOrder
+from ..assumption import InOrder, seconds_of
 from ..assumption.order import MOST_RUNS, RUN
 from ..discoveries import Discoveries
 from ..ensemble.split_choice import ChoiceSurvey
@@ -132,6 +132,7 @@ class DaskRows(DistributedRows):
     """The partitions of a frame as a source of parts."""
 
     name = "Dask"
+    has_order = True
 
     def count(self) -> int:
         """How many rows there are."""
@@ -189,7 +190,9 @@ class DaskRows(DistributedRows):
         if not len(head):
             return None
         part = part_of(self.cad, self.columns, head, "data")
-        return InOrder(np.asarray(part.X), groups=part.groups)
+        time = self.columns.time
+        times = None if time is None else seconds_of(head[time], len(head))
+        return InOrder(np.asarray(part.X), times=times, groups=part.groups)
 
     def cut(self, ranks: Ranks) -> Delayed[Ranks]:
         """The ranks of all rows, by partition."""

@@ -56,8 +56,8 @@ class UsedColumns:
     Attributes
     ----------
     features, ids : list of labels
-    group : label or None
-        The column of groups.
+    group, time : label or None
+        The columns of groups and of times.
     named : bool
         Whether the detector knows the features by name.
     """
@@ -65,6 +65,7 @@ class UsedColumns:
     features: list[Any]
     ids: list[Any]
     group: Any
+    time: Any
     named: bool
 
     @classmethod
@@ -74,6 +75,7 @@ class UsedColumns:
         source: DistributedRows,
         id_columns: Sequence[str],
         group: str | int | None,
+        time: str | int | None = None,
     ) -> UsedColumns:
         """Match the columns of a collection with those that the detector was fitted with."""
         columns, ids = source.names, list(id_columns) or source.carried
@@ -86,17 +88,17 @@ class UsedColumns:
         if named:
             features = [str(name) for name in cad.feature_names_in_]
         else:
-            features = [name for name in columns if name not in id_columns and name != group]
-        more = ids if group is None else [*ids, group]
+            features = [name for name in columns if name not in [*id_columns, group, time]]
+        more = [*ids, *(name for name in (group, time) if name is not None)]
         gone = [name for name in [*features, *more] if name not in columns]
         if gone:
             raise ReconformError(f"data lacks {listed(gone)}; it has {listed(columns)}.")
-        return cls(features, ids, group, named)
+        return cls(features, ids, group, time, named)
 
     @property
     def used(self) -> list[Any]:
         """All of them, once."""
-        more = [] if self.group is None else [self.group]
+        more = [name for name in (self.group, self.time) if name is not None]
         return list(dict.fromkeys([*self.features, *self.ids, *more]))
 
     def rows(self, part: Any) -> Any:
@@ -128,6 +130,7 @@ class DistributedRows(ABC):
     name = ""
     in_memory = False
     has_names = True
+    has_order = False
 
     def judged_by(self, cad: ConformalDetector, columns: UsedColumns) -> Self:
         """The same rows, for a detector."""

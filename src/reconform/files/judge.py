@@ -237,7 +237,8 @@ class FileScan:
         elif self.read.time_column is not None:
             times = seen.astype(np.float64)
         groups = self.of_order.rows if self.of_order.seen else None
-        return InOrder(self.in_order.rows, np.concatenate(scores), times, groups)
+        named = self.batches.time_column or ""
+        return InOrder(self.in_order.rows, np.concatenate(scores), times, groups, named)
 
     def certify(
         self, rule: Rule, weights: Callable[[FloatArray], Weights] | None = None

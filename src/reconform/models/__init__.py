@@ -19,7 +19,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from ..assumption import LookedUp, Occurrences, Order
-from ..assumption.order import CALENDAR
+from ..assumption.order import CALENDAR, EPOCH, PERIODS
 from ..atomic import check_place
 from ..detector import TIES, ConformalDetector, FittedState
 from ..detectors import resolve_detector
@@ -260,8 +260,13 @@ _LOOKED_UP = Maybe(
 
 
 def _check_order(value: Order, n_features: int) -> None:
-    fits = -1 <= value.column < n_features and value.season in ("", *CALENDAR)
+    fits = all(-1 <= one < n_features for one in (value.column, value.series))
+    fits = fits and value.season in ("", *CALENDAR) and value.lag >= 1
     fits = fits and value.rows >= 0 and -1 <= value.correlation <= 1
+    fits = fits and set(value.periods.split()) <= set(PERIODS)
+    fits = fits and all(
+        time == 0 or EPOCH[0] <= time < EPOCH[1] for time in (value.first, value.last)
+    )
     require(fits, "the order of the reference is another one")
 
 

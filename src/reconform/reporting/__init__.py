@@ -286,7 +286,12 @@ def _fill(
     script = "\n".join((web / name).read_text("utf-8") for name in SCRIPTS)
     verdict = found.verdict
     broken = verdict.word == "broken"
-    levels = [words.level_sentences(summary, i, broken) for i in range(len(summary.levels))]
+    levels = [
+        {name: found.spoken(text) for name, text in at_level.items()}
+        for at_level in (
+            words.level_sentences(summary, i, broken) for i in range(len(summary.levels))
+        )
+    ]
     now = {name: escape(text) for name, text in levels[summary.chosen].items()}
     return Template((web / "page.html").read_text("utf-8")).substitute(
         now,

@@ -202,7 +202,7 @@ class ResumableStream(ABC):
         if journal is not None:
             self._journal = self._replayed(journal)
         self._warn()
-        order = Verdict.of(order_findings({"reference": self.cad.state_.order}, self.cad.names))
+        order = Verdict.of(order_findings(self.cad.state_.order, None, self.cad.names))
         self._heed(order)
         for finding in order.findings:
             warn_once(self.cad.ensemble_, "order", finding.sentence, ReferenceWarning)
