@@ -133,6 +133,10 @@ def test_groups_and_times_are_those_of_units(tables):
     assert cad.state_.order.timed
     with pytest.raises(ReconformError, match="several `groups`"):
         knn().fit(X, units="run", groups=np.arange(len(X)))
+    hours = 1.7e9 + 3_600 * np.arange(len(X))  # the flow of time cut into days
+    days = knn().fit(X.drop(columns="run"), units="day", times=hours)
+    said = days.discover(T.drop(columns="run"), units="day", times=hours[: len(T)] + 9e8).headline
+    assert "units flagged" in said
 
 
 @pytest.mark.parametrize(
@@ -203,6 +207,9 @@ def test_files(tables, here):
         .discover(new.drop(columns="kind"), units="run")
     )
     assert facts["flagged"] == found.count
+    assert not any("never change" in one for one in facts["warnings"])  # rows, label = others
+    with_dates = json.loads(run(f"detect ref.csv new.csv --unit run --drop kind {how}", 0).stdout)
+    assert with_dates["flagged"] == found.count
     top = facts["anomalies"][0]
     assert new["run"][top["rows"][0]["row"] - 1] == top["id"]["run"]
     daily = f"detect ref.csv new.csv --unit when:day --drop kind,run {how}"

@@ -96,6 +96,12 @@ def test_series_are_compared_within_themselves():
     assert not order_of(apart[by_customer], groups=codes[by_customer]).alike
     turns = np.stack([ar(rng, 25, 2, 0.9) for _ in range(20)], axis=1).reshape(-1, 2)
     assert order_of(turns, groups=np.tile(np.arange(20), 25)).alike
+    ten = order_of(np.stack([ar(rng, 40, 2, 0.9) for _ in range(10)], axis=1).reshape(-1, 2))
+    assert (ten.alike, ten.lag, ten.series) == (True, 10, -1)
+    which, rows = rng.integers(0, 8, 480), np.empty((480, 2))  # in no order: a column tells them
+    for one in range(8):
+        rows[which == one] = ar(rng, int((which == one).sum()), 2, 0.9)
+    assert order_of(np.column_stack([rows, which])).series == 2
 
 
 def test_time_says_what_comes_first():

@@ -8,6 +8,7 @@ before the rows are compared: to have one label, or one of the labels of half of
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -315,6 +316,12 @@ UNSEEN_ADVICE = (
     "If they are only written differently, correct them; if they are normal, take a reference that "
     "has them: until then rows are unusual for their label alone."
 )
+# Labels that are all new, and each in several rows, may name units; of so many at least.
+LEAST_UNITS = 20
+UNITS_ADVICE = (
+    "If each stands for a run, a day or a customer, judge these as a whole: `reconform detect "
+    "--unit {0}`, or `units={1}` in Python."
+)
 
 
 @dataclass(frozen=True)
@@ -416,7 +423,10 @@ def _unseen(
         f"Column {name!r} has labels that the reference does not have, in {rows:,} of {of:,} new "
         f"rows{': ' if said else ''}{said}{more}."
     )
-    return Finding("new labels", level or "note", sentence, UNSEEN_ADVICE)
+    advice = UNSEEN_ADVICE
+    if not b and len(np.unique(known)) >= LEAST_UNITS and len(seen) >= 2 * len(np.unique(seen)):
+        advice = UNITS_ADVICE.format(shlex.quote(name), repr(name))
+    return Finding("new labels", level or "note", sentence, advice)
 
 
 def _gone(

@@ -131,7 +131,8 @@ class InOrder:
     scores: FloatArray | None = None
     times: FloatArray | None = None
     groups: IndexArray | None = None
-    time_column: str | None = None  # of a file; empty if it has none
+    # Of a file, or one that could be it; 'rows' if there is none.
+    time_column: str | None = None
 
     @cached_property
     def order(self) -> Order:
@@ -295,7 +296,7 @@ def order_of(
         X, codes = X[normal], codes[normal]
     if len(X) < LEAST_ROWS:
         return found
-    series = _series_in(X)
+    best, series = found, _series_in(X)
     # Rows as they come, and then those of every series by themselves, together at one level.
     for column in [-1] if series < 0 else [-1, series]:
         if column >= 0:
@@ -311,7 +312,7 @@ def order_of(
             at = range(1, min(LAGS, len(Z) - 1) + 1)
             pairs = [np.einsum("ij,ij->j", Z[:-k], Z[k:]) / (len(Z) - k) for k in at]
             lag, most = np.unravel_index(int(np.argmax(pairs)), (len(pairs), len(columns)))
-            return replace(
+            here = replace(
                 found,
                 alike=True,
                 correlation=round(float(min(pairs[lag][most], 1.0)), 3),
@@ -319,7 +320,8 @@ def order_of(
                 lag=int(lag) + 1,
                 series=column,
             )
-    return found
+            best = max(best, here, key=lambda one: (one.alike, one.correlation))
+    return best
 
 
 def _series_in(X: FloatArray) -> int:
@@ -440,7 +442,7 @@ def order_findings(reference: Order, new: InOrder | None, names: Sequence[str]) 
         unit = f"give `times` and `units={period!r}` to `fit` and to `discover`"
         first = "give `top=20` to `discover`"
     else:
-        by_time = "say so: `reconform detect --time rows`"
+        by_time = f"say so: `reconform detect --time {shlex.quote(file)}`"
         unit = f"`reconform detect --unit {shlex.quote(f'{file}:{period}')}`"
         first = "`reconform detect --top 20`"
     advice = JUDGE_UNITS.format(period, unit) if period else RANKING.format(first)

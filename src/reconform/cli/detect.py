@@ -36,6 +36,7 @@ from ..files.reading import (
     read_table,
     times_of,
     whole_units,
+    without_dates,
 )
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
@@ -72,9 +73,7 @@ def read_rows(
     """Read the reference, and say what its columns are used as."""
     voice.step(f"Reading {label_of(path)}")
     unit = columns.unit
-    # Units have features of their own, whatever their rows hold.
-    how = replace(columns, prepare=columns.prepare or unit is not None)
-    read = how.reading(columns.unused(ids), layout, finds_out=unit is None)
+    read = columns.reading(columns.unused(ids), layout, finds_out=True)
     with voice.gathering_warnings():
         if columns.label is None:
             table = read_table(path, read, beside=beside)
@@ -83,11 +82,13 @@ def read_rows(
             anomalous = anomalous if unit is None else whole_units(table, unit, anomalous)
             voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
             table = normal_rows(table, anomalous)
+    if unit is not None:
+        table = without_dates(table)
     for said in said_of_columns(table):
         voice.say(in_options(said))
     if unit is not None:
-        table = in_units(table, unit, group=columns.group, prepare=columns.prepare)
-        return replace(table, prepared=columns.prepare)
+        table = in_units(table, unit, group=columns.group)
+        return replace(table, prepared=columns.prepare or bool(table.missing))
     return replace(table, prepared=table.prepared or columns.prepare)
 
 

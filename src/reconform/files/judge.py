@@ -237,7 +237,8 @@ class FileScan:
         elif self.read.time_column is not None:
             times = seen.astype(np.float64)
         groups = self.of_order.rows if self.of_order.seen else None
-        named = self.batches.time_column or ""
+        dates = [one.made[0] for one in self.batches.features if one.made]
+        named = self.batches.time_column or next(iter(dates), "rows")
         return InOrder(self.in_order.rows, np.concatenate(scores), times, groups, named)
 
     def certify(

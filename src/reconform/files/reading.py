@@ -428,7 +428,19 @@ def plain_time(table: Table, unit: str | None = None) -> str | None:
     return None
 
 
-def in_units(table: Table, unit: str, *, group: str | None, prepare: bool) -> Table:
+def without_dates(table: Table) -> Table:
+    """Leave the hours and weekdays of rows out: they say nothing of a unit of many rows."""
+    kept = [j for j, feature in enumerate(table.features) if feature.made is None]
+    features = tuple(table.features[j] for j in kept)
+    if not features:
+        raise InputError(table.path, "it has dates only, and no column to describe units by.")
+    dates = {feature.column for feature in table.features if feature.made}
+    said = "date: left out of what describes a unit"
+    uses = (Use(one.name, said) if one.name in dates else one for one in table.uses)
+    return replace(table, X=table.X[:, kept], features=features, uses=tuple(uses))
+
+
+def in_units(table: Table, unit: str, *, group: str | None) -> Table:
     """Make one row of features of every unit of a reference."""
     with blaming(table.path, unit):
         cells = _unit_cells(table.ids, unit, len(table))
@@ -439,19 +451,12 @@ def in_units(table: Table, unit: str, *, group: str | None, prepare: bool) -> Ta
             raise ReconformError(f"it has {len(names)} unit; a reference needs at least two.")
         ids = _of_units(rows, table.ids, unit, group)
     features = tuple(Feature(name) for name in units.names)
-    missing = missing_counts(rows.features, features)
-    if missing and not prepare:
-        raise InputError(
-            table.path,
-            f"some units have no value in {listed([*missing])}; impute them with `prepare=True`, "
-            "or leave the columns out with `drop`.",
-        )
     return replace(
         table,
         X=rows.features,
         features=features,
         ids=ids,
-        missing=missing,
+        missing=missing_counts(rows.features, features),
         fingerprint=Fingerprint(features).add(rows.features).hexdigest(),
         units=units,
     )
