@@ -208,7 +208,7 @@ def test_files(tables, here):
     )
     assert facts["flagged"] == found.count
     assert not any("never change" in one for one in facts["warnings"])  # rows, label = others
-    with_dates = json.loads(run(f"detect ref.csv new.csv --unit run --drop kind {how}", 0).stdout)
+    with_dates = json.loads(run(f"detect ref.csv new.csv --unit run --drop kind {how}").stdout)
     assert with_dates["flagged"] == found.count
     top = facts["anomalies"][0]
     assert new["run"][top["rows"][0]["row"] - 1] == top["id"]["run"]
