@@ -317,9 +317,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         times : array-like of shape (n,), optional
             When every row was taken (docs/time): dates, times or numbers, or an index of times.
         units : str or array-like of shape (n,), optional
-            What every row is a part of, such as a run: a column of X, names, or a period that
-            `times` are cut into, such as ``"day"`` (docs/time). Or what rows of features of units
-            were made by.
+            What every row is part of: a column of X, names, or a period of `times` (``"day"``).
 
         Returns
         -------

@@ -95,18 +95,8 @@ def discover(
     elif options or fdr != FDR:
         raise ReconformError("`rule` says how to decide; leave `fdr` and other keywords out.")
     check_grouped(cad, groups, "groups")
-    if cad.state_.units is not None:
-        raise ReconformError(
-            "`cad` was fitted on units, whose rows may lie in several partitions. Make one row of "
-            "features of every unit and fit on these, or judge the rows in memory by "
-            "`cad.discover`."
-        )
     source = _source(data)
-    if times is not None and not source.has_order:
-        raise ReconformError(
-            "rows of Spark have no order to be tested; leave `times` out, and give those of the "
-            "reference to `fit`."
-        )
+    _check_order(cad, source, times)
     cad, rule = _suited(cad, rule, source)
     source = source.judged_by(cad, UsedColumns.of(cad, source, id_columns, groups, times))
     if rule.whole_batch(cad) is not None:
@@ -118,6 +108,21 @@ def discover(
     return DistributedDiscoveries(
         **vars(found), frame=source.marked(scanned.ranked, found.decision)
     )
+
+
+def _check_order(cad: ConformalDetector, source: DistributedRows, times: Any) -> None:
+    """Refuse units, whose rows may be apart, and times of rows without an order."""
+    if cad.state_.units is not None:
+        raise ReconformError(
+            "`cad` was fitted on units, whose rows may lie in several partitions. Make one row of "
+            "features of every unit and fit on these, or judge the rows in memory by "
+            "`cad.discover`."
+        )
+    if times is not None and not source.has_order:
+        raise ReconformError(
+            "rows of Spark have no order to be tested; leave `times` out, and give those of the "
+            "reference to `fit`."
+        )
 
 
 def _source(data: Any) -> DistributedRows:
