@@ -24,6 +24,7 @@ from .assumption import (
     Finding,
     InOrder,
     alike_in_groups,
+    drawn_rows,
     in_runs,
     new_rows,
     unused_batch,
@@ -124,6 +125,8 @@ class Observed:
         The groups of the sample.
     in_order : InOrder, optional
         Some of the rows in their order.
+    drawn : int array, optional
+        The positions of rows that were drawn at random, to be looked at.
     """
 
     sample: FloatArray | None = None
@@ -132,6 +135,7 @@ class Observed:
     categories: Mapping[int, Category] | None = None
     sample_groups: IndexArray | None = None
     in_order: InOrder | None = None
+    drawn: IndexArray | None = None
 
 
 def decided_in_memory(
@@ -166,6 +170,7 @@ def decided_in_memory(
         new.categories,
         None if ranks.groups is None else ranks.groups[looked_at],
         new.in_order(),
+        None if rule.sample is None else drawn_rows(X, cad.state_.tie_key, rule.sample),
     )
     groups = decider.groups(JudgedRows(ranks.groups, p_values, outcome.mask))
     facts = _facts(decider, len(p_values), seen, groups)
@@ -233,7 +238,7 @@ def provenance_of(cad: ConformalDetector, against: FloatArray | None = None) -> 
     `against` are calibration scores that depend on the new rows.
     """
     plan = cad.plan_
-    one_split = len(plan.repeats) == 1 and not cad.left_out_ and cad.joint is None
+    one_split = len(plan.repeats) == 1 and not cad.guarantee_.cleaned and cad.joint is None
     one_split &= bool(plan.row.fits_batch) or (plan.one_model and cad.ranks_rows != "batch")
     return Provenance(
         detector=repr(cad.detector),
@@ -275,6 +280,7 @@ def _facts(
         "fdr": None if rule.false_alarms is not None else float(rule.level),
         "false_alarms": None if rule.false_alarms is None else float(rule.level),
         "top": rule.top,
+        "sample": seen.drawn,
         "claim": decider.claim(groups),
         "compared": Compared(
             reference,

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from .arrays import FloatArray, IndexArray, IntArray, RankArray
+from .arrays import FloatArray, IndexArray, IntArray, RankArray, UInt64Array
 from .assumption import (
     LookedUp,
     Order,
@@ -28,7 +28,7 @@ from .assumption import (
     seconds_of,
 )
 from .assumption.columns import warn_of_columns, warn_of_scores
-from .content import Contents
+from .content import Contents, digests_of
 from .deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
 from .detectors import NativeDetector, resolve_detector
 from .detectors.prepare import Feature, Prepare
@@ -68,6 +68,7 @@ from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
 from .units import MEAN, UnitFeatures, UnitRows, unit_rows
+from .updating import Looked, Update, apart_from, marks_of, reasons, row_keys, updated
 from .weighing import check_weighted
 from .weights import Weights
 
@@ -102,6 +103,13 @@ class FittedState:
         Whether reference rows that stand next to each other are alike, by a test of their order.
     units : UnitFeatures, optional
         How rows become features of their units, where units are judged.
+    updates : tuple of Update
+        What `update` changed so far, the last one last.
+    rows : float array of shape (n, d), optional
+        All rows, where `reference` does not have them and an update brought some.
+    origins, joined : uint64 arrays, optional
+        Which rows of which batches became known anomalies (0 for one from elsewhere), and which
+        joined the reference (`row_keys`).
     """
 
     intake: Intake
@@ -114,6 +122,10 @@ class FittedState:
     known: Known | None = None
     order: Order = field(default_factory=Order)
     units: UnitFeatures | None = None
+    updates: tuple[Update, ...] = ()
+    rows: FloatArray | None = None
+    origins: UInt64Array | None = None
+    joined: UInt64Array | None = None
 
 
 class ConformalDetector(OutlierMixin, BaseEstimator):
@@ -507,15 +519,19 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.calibration_ = ensemble.calibration
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
-        self.guarantee_ = after_marks(guarantee_for(plan, ensemble), left_out, plan.n)
+        self.guarantee_ = self.after_marks(guarantee_for(plan, ensemble))
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
 
     @property
     def guarantee_alone(self) -> Guarantee:
         """What is known of p-values of rows alone; `guarantee_` is about lists, too."""
-        alone = guarantee_for(self.plan_, self.ensemble_, alone=True)
-        return after_marks(alone, self.left_out_, self.plan_.n)
+        return self.after_marks(guarantee_for(self.plan_, self.ensemble_, alone=True))
+
+    def after_marks(self, row: Guarantee) -> Guarantee:
+        """What is left of a guarantee after all that marks did to this detector."""
+        updates = self.state_.updates
+        return after_marks(row, self.left_out_, self.plan_.n, reasons(updates) if updates else ())
 
     @property
     def joint(self) -> JointRanks | None:
@@ -572,6 +588,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             self._large.state_.order = self.state_.order
             self._large.state_.intake = self.state_.intake
             self._large.state_.known = self.state_.known
+            self._large.state_.updates = self.state_.updates
+            self._large.state_.origins = self.state_.origins
+            found = guarantee_for(self._large.plan_, self._large.ensemble_)
+            self._large.guarantee_ = self._large.after_marks(found)
             if self.names:
                 self._large.feature_names_in_ = self.feature_names_in_
         return self._large
@@ -921,8 +941,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             expected number of false alarms in the batch is then at most this number: a theorem for
             any dependence between new rows wherever one p-value is exact (docs/guarantees).
         top : int, optional
-            How many rows a person can look at. The list then says what is known of the rows that
-            come first, flagged or not: `Discoveries.first`. It changes no decision.
+            How many rows a person can look at; see `Discoveries.first`.
+        sample : int, optional
+            Draw so many rows at random, to look at beside the list: `Discoveries.sample`.
 
         Returns
         -------
@@ -972,6 +993,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         grid = rule.grid(self, together=True)
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
         rows = self.part_of(X, groups)
+        if self.state_.origins is not None:
+            apart = apart_from(self, digests_of(rows.X)[1], index_of(X))
+            if apart is not self:
+                return apart.decide(X, rule, weights, groups=groups, times=times)
         ranks, p_values = self._judge(X, rows, grid, together=True)
         new = NewRows(
             rows.X,
@@ -1150,6 +1175,74 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         inner = self.detector.detector if isinstance(self.detector, Prepare) else self.detector
         own = resolve_detector(inner, self.larger_is, refit=False)
         return limit if isinstance(own, NativeDetector) or own.sign > 0 else limit.turned()
+
+    def update(
+        self,
+        X: npt.ArrayLike | None = None,
+        marks: Sequence[Any] = (),
+        *,
+        sample: npt.ArrayLike | None = None,
+        normal: npt.ArrayLike | None = None,
+        left_out: int = 0,
+        add_false: bool = False,
+        keep: int | None = None,
+    ) -> Self:
+        """Fit again by what a person said of rows, and with more rows (docs/feedback).
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d), optional
+            A batch that was judged, all of it. The same rows, by their content, are never judged
+            by what was said of them in it.
+        marks : sequence of length m
+            For every row ``"real"`` (an anomaly), ``"false"`` (a normal row), ``"unsure"`` or
+            nothing. Anomalies shape the scores of ``"contrast"`` and ``"learned"`` and the choice
+            of ``"auto"``, and never calibrate.
+        sample : int array, optional
+            The positions of the random sample (`Discoveries.sample`): its normal rows join the
+            reference, flagged or not.
+        normal : array-like or frame of shape (k, d), optional
+            Other rows that join it.
+        left_out : int, default=0
+            How many rows that are marked as real were taken out of `normal`; never take out all
+            flagged rows.
+        add_false : bool, default=False
+            Let flagged rows join that were false alarms, too: conservative where scores stay as
+            they are, and measured where models are fitted again.
+        keep : int, optional
+            Keep so many rows of the reference, the newest.
+
+        Returns
+        -------
+        ConformalDetector
+            A new one; ``state_.updates`` says what each update changed. This one stays as it is.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> day = np.vstack([rng.normal(size=(180, 2)), rng.normal(3, 0.2, size=(20, 2))])
+        >>> cad = ConformalDetector("contrast", "full").fit(rng.normal(size=(200, 2)))
+        >>> found = cad.discover(day, sample=10)
+        >>> marks = ["real" if flag and i >= 180 else "" for i, flag in enumerate(found.mask)]
+        >>> newer = cad.update(day, marks)
+        >>> print(newer.state_.updates[-1])
+        19 known anomalies were added; the reference has 200 rows now.
+        """
+        check_is_fitted(self, "ensemble_")
+        check_count("left_out", left_out, least=0)
+        looked = None
+        if X is not None:
+            rows, said, drawn = self._rows(X), marks_of(marks), np.zeros(_num_samples(X), bool)
+            if len(said) != len(drawn):
+                raise ReconformError(
+                    f"`marks` must be one per row: {len(drawn)} rows, {len(said)} marks."
+                )
+            if sample is not None:
+                drawn[np.asarray(sample)] = True
+            looked = Looked(rows, said, drawn, row_keys(digests_of(rows)[1], index_of(X)))
+        more = None if normal is None else self._rows(normal)
+        return updated(self, looked, normal=more, left_out=left_out, add_false=add_false, keep=keep)
 
     def provenance(self) -> Provenance:
         """Where decisions of this detector come from: method, detector, sizes, seed, version."""

@@ -120,6 +120,9 @@ class BaseDiscoveries(ABC):
         The number of false alarms that may be expected, where it was given.
     top : int or None
         How many rows a person can look at, where that was given; see `first`.
+    sample : int array or None
+        The positions of the rows that were drawn at random, where that was asked for, in the order
+        of the draw.
     claim : Claim
         What holds if the assumption does; `promise` and `guarantee` say what is left of it.
     compared : Compared, optional
@@ -143,6 +146,7 @@ class BaseDiscoveries(ABC):
     p_threshold: float
     false_alarms: float | None = None
     top: int | None = None
+    sample: IndexArray | None = None
     claim: Claim = field(default_factory=Claim)
     compared: Compared | None = None
     provenance: Provenance | None = None

@@ -57,6 +57,7 @@ class RuleOptions(TypedDict, total=False):
     alpha_bh: float | Fraction | None
     false_alarms: float | Fraction | None
     top: int | None
+    sample: int | None
 
 
 # What goes with conditional p-values and e-BH, whatever was asked for.
@@ -93,6 +94,9 @@ class Rule:
     top : int, optional
         How many rows a person can look at: the list says what is known of the rows that come
         first, flagged or not (`first`), and a file writes these. It changes no decision.
+    sample : int, optional
+        Draw so many rows at random to look at beside the list, by their contents and before
+        anything is judged. It changes no decision.
 
     See Also
     --------
@@ -123,6 +127,7 @@ class Rule:
     alpha_bh: float | Fraction | None = None
     false_alarms: float | Fraction | None = None
     top: int | None = None
+    sample: int | None = None
 
     def __post_init__(self) -> None:
         if self.false_alarms is not None:
@@ -136,8 +141,9 @@ class Rule:
             exact_fraction(name, getattr(self, name))
         if self.alpha_bh is not None:
             exact_fraction("alpha_bh", self.alpha_bh)
-        if self.top is not None:
-            check_count("top", self.top, least=1)
+        for name in ("top", "sample"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=1)
         if self.procedure not in PROCEDURES:
             raise unknown_choice("procedure", self.procedure, named_procedures())
         if self.validity not in VALIDITY:

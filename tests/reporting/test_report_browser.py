@@ -12,7 +12,10 @@ import pandas as pd
 import pytest
 
 from reconform import ConformalDetector
-from reconform.reporting import report
+from reconform.files.marks import read_marks
+from reconform.reporting import render, report
+from reconform.reporting.record import Run, TrackRecord
+from reconform.reporting.record_page import render_record
 
 pytest.importorskip("selenium", reason="needs Selenium: pip install selenium")
 
@@ -162,7 +165,7 @@ def test_moving_away_and_back_gives_the_words_that_python_wrote(page, written):
 def test_sorting_by_every_column(page, written):
     found, _ = written
     anomalous = found.to_frame()[found.mask[found.order]]
-    heads = page.find_elements(By.CSS_SELECTOR, "#columns th")
+    heads = page.find_elements(By.CSS_SELECTOR, "#columns [data-key]")
     assert [h.get_attribute("aria-sort") for h in heads] == ["ascending", *["none"] * 5]
     for column, name in ((2, "score"), (3, "p_value"), (4, "q_value")):
         button = heads[column].find_element(By.TAG_NAME, "button")
@@ -224,7 +227,7 @@ def test_light_and_dark(page):
 
 def test_every_control_is_reached_by_the_tab_key_and_named(page):
     reached = []
-    for _ in range(40):
+    for _ in range(90):
         page.switch_to.active_element.send_keys(Keys.TAB)
         active = page.switch_to.active_element
         if active.tag_name == "body":
@@ -333,3 +336,101 @@ def test_what_notebooks_show_needs_no_script(browser, written, tmp_path):
     assert len(browser.find_elements(By.CSS_SELECTOR, "table")) == 3
     assert HOSTILE in browser.find_element(By.TAG_NAME, "body").text or found.order[0] != 200
     assert not browser.find_elements(By.TAG_NAME, "img")
+
+
+@pytest.fixture
+def to_mark(browser, breast, tmp_path):
+    """A page with a random sample, freshly opened with nothing kept; downloads go to a folder."""
+    benign, malignant = breast
+    cad = ConformalDetector("knn", "full", random_state=0).fit(benign[:178])
+    found = cad.discover(np.vstack([benign[178:], malignant[:50]]), sample=12)
+    page = render(found, ids=[HOSTILE, *range(1, len(found))], batch="ab" * 32, file="a, b.csv")
+    path = tmp_path / "report.html"
+    path.write_text(page)
+    into = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", into)
+    browser.get(path.as_uri())
+    browser.execute_script("localStorage.clear()")
+    browser.refresh()
+    yield found, browser, tmp_path / "marks.csv"
+    browser.execute_script("localStorage.clear()")
+    assert browser.get_log("browser") == []
+
+
+def test_rows_are_marked_by_keyboard_kept_and_saved(to_mark):
+    found, page, saved = to_mark
+    keys = ["j", "r", "f", "u", "k", "c", "twice, ", '"seen"', Keys.ENTER, "f"]
+    for key in keys:  # real, false alarm, unsure, and the third is a false alarm after all
+        page.switch_to.active_element.send_keys(key)
+    first = [int(i) for i in found.order[:3]]
+    assert (
+        text(page, "progress")
+        == f"3 of {found.count} flagged rows marked, 0 of 12 of the random sample"
+    )
+    page.refresh()  # nothing is lost
+    assert text(page, "progress").startswith("3 of")
+    pressed = page.find_elements(By.CSS_SELECTOR, ".marks [aria-pressed=true]")
+    assert [button.text for button in pressed] == ["real", "false alarm", "false alarm"]
+    Select(page.find_element(By.ID, "scope")).select_by_value("sample")
+    assert {int(cell) for cell in all_cells(page, 1)} == set(found.sample.tolist())
+    page.find_element(By.CSS_SELECTOR, ".marks button.false").send_keys(Keys.SPACE)
+    page.find_element(By.ID, "save").send_keys(Keys.SPACE)
+    WebDriverWait(page, 10).until(lambda _: saved.is_file())
+    marks = read_marks(saved)
+    said = {row - 1: mark for row, mark in zip(marks.rows, marks.marks, strict=True) if mark}
+    assert [said.pop(i) for i in first] == ["real", "false", "false"]
+    ((drawn, mark),) = said.items()
+    assert drawn in found.sample
+    assert mark == "false"
+    assert {row - 1 for row, yes in zip(marks.rows, marks.sample, strict=True) if yes} == set(
+        found.sample.tolist()
+    )
+    assert sum(marks.flagged) == found.count
+    assert (marks.batch, marks.file) == ("ab" * 32, "a, b.csv")
+    comments = marks.table.column("comment").to_pylist()
+    assert comments[marks.rows.index(first[2] + 1)] == 'twice, "seen"'
+
+
+def test_a_mark_is_taken_back_and_the_page_fits_a_phone(to_mark):
+    _, page, _ = to_mark
+    real = page.find_element(By.CSS_SELECTOR, ".marks button.real")
+    real.click()
+    assert page.find_element(By.ID, "save").is_enabled()
+    real.click()
+    assert not page.find_element(By.ID, "save").is_enabled()
+    narrow = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    assert page.execute_script("return document.documentElement.scrollWidth") == 390
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_record_is_one_glance(browser, tmp_path):
+    runs = [
+        Run(
+            f"2026-03-{day:02d}T06:00:00Z",
+            "",
+            HOSTILE,
+            100,
+            5 * (day % 2),
+            0.1,
+            word,
+            {"x": [0.0, 1.0, 2.0, 3.0, day]},
+            frozenset(),
+            real=4 * (day % 2),
+            false=day % 2,
+        )
+        for day, word in zip(range(1, 31), ["holds"] * 27 + ["broken"] * 3, strict=True)
+    ]
+    path = tmp_path / "record.html"
+    path.write_text(render_record(TrackRecord(tuple(runs)), HOSTILE))
+    browser.get(path.as_uri())
+    assert (
+        "no longer fits since 28 March 2026" in browser.find_element(By.CLASS_NAME, "advice").text
+    )
+    assert len(browser.find_elements(By.CSS_SELECTOR, "svg rect.broken")) == 6
+    assert browser.find_element(By.CLASS_NAME, "numbers").text.splitlines()[:2] == [
+        "10.4%",
+        "observed false discovery rate",
+    ]
+    assert browser.execute_script("return window.ran") is None
+    assert browser.get_log("browser") == []

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IndexArray, UInt64Array
 from ..content import Contents, first_rows, hashes_of
-from ..randomness import mix_array
+from ..randomness import GOLDEN, mix_array
 
 MOST_REFERENCE = 2_000
 MOST_NEW = 3_000
@@ -139,6 +139,35 @@ def new_rows(X: FloatArray) -> IndexArray:
 def new_sample(X: FloatArray) -> FloatArray:
     """Draw the new rows that are looked at; at most 3,000."""
     return np.array(X[new_rows(X)])
+
+
+def drawn_rows(X: FloatArray, seed: int, most: int) -> IndexArray:
+    """Draw rows for a person to look at; return positions, in the order of the draw.
+
+    It depends on the seed and on what rows hold, and so on nothing that is said of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(50.0)[:, None] % 7  # with copies
+    >>> here, turned = drawn_rows(X, 1, 5), drawn_rows(X[::-1], 1, 5)
+    >>> bool((X[here] == X[::-1][turned]).all())
+    True
+    """
+    return drawn_digests(Contents.of(X).digests, seed, most)
+
+
+def drawn_digests(digests: UInt64Array, seed: int, most: int) -> IndexArray:
+    """As `drawn_rows`, of the digests of all rows; those of one content are numbered."""
+    order = np.argsort(digests, kind="stable")
+    sorted_ = digests[order]
+    starts = np.r_[True, sorted_[1:] != sorted_[:-1]]
+    place = np.arange(len(digests))
+    occurrence = place - np.maximum.accumulate(np.where(starts, place, 0))
+    keys = np.empty_like(digests)
+    keys[order] = mix_array(sorted_ ^ (occurrence.astype(np.uint64) * GOLDEN))
+    hashes = hashes_of(keys, np.random.SeedSequence([0x5A3B, 2, seed]))
+    return np.argsort(hashes, kind="stable")[:most]
 
 
 def alike_in_groups(

@@ -23,9 +23,10 @@ import numpy as np
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from ..arrays import FloatArray, IndexArray, RankArray
-from ..assumption import Category, InOrder, Reservoir, Runs, seconds_of
+from ..arrays import FloatArray, IndexArray, RankArray, UInt64Array
+from ..assumption import Category, InOrder, Reservoir, Runs, drawn_digests, seconds_of
 from ..atomic import stops_by_exception
+from ..content import digests_of
 from ..deciding import Observed
 from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
@@ -34,6 +35,7 @@ from ..errors import InputError, ReconformError
 from ..rule import Rule
 from ..scan import RowsPart, Scanned, scan
 from ..statistics.ranks import Ranks
+from ..updating import apart_from
 from ..weights import Weights
 from . import result
 from .cells import Fingerprint, to_python
@@ -180,6 +182,7 @@ class FileScan:
         progress: Progress | None,
         *,
         keep_all: bool,
+        sample: int | None = None,
     ) -> None:
         waits = cad.ranks_rows == "batch"
         if (keep_all or waits) and has_more_rows(batches):
@@ -195,6 +198,8 @@ class FileScan:
         # Rows in their order; and beside them their times, as they are in the file, and groups.
         self.in_order, self.times, self.of_order = Runs(), Runs(), Runs()
         self.sizes: list[int] = []
+        self.asked = sample
+        self.digests: list[UInt64Array] = []
         self._wanted = Wanted(read.wanted, read.id_columns)
         self.scanned = scan(cad, self)
         tested = sum(self.sizes)
@@ -219,8 +224,15 @@ class FileScan:
             },
             sample_groups=None if groups is None else groups[:, 0].astype(np.intp),
             in_order=self._in_order(),
+            drawn=self._drawn(),
         )
         return self.cad.decide_counts(self.scanned.counts, rule, seen)
+
+    def _drawn(self) -> IndexArray | None:
+        """The random sample of all rows, where one was asked for."""
+        if self.asked is None:
+            return None
+        return drawn_digests(np.concatenate(self.digests), self.cad.state_.tie_key, self.asked)
 
     def _in_order(self) -> InOrder:
         """Some of the rows in their order, with their scores and times."""
@@ -286,6 +298,8 @@ class FileScan:
         self._wanted.add(table, before)
         self.sizes.append(len(X))
         self.sample.add(X)
+        if self.asked is not None:
+            self.digests.append(digests_of(X)[1])
         self.in_order.add(X)
         if self.batches.time_column is not None:
             cells = to_python(table.column(self.batches.time_column))
@@ -400,9 +414,9 @@ def judge_file(
         batches.timed_by(read.time_column)
         write = _checked_output(path, output, batches.source.schema, read, write)
         before = os.stat(batches.source.path)
-        cad = _suited(cad, batches)
+        cad = _apart(_suited(cad, batches), batches, read.id_columns)
         certifies = weights is not None or rule.resolved(cad).whole_batch(cad) is not None
-        first = FileScan(cad, batches, read, progress, keep_all=certifies)
+        first = FileScan(cad, batches, read, progress, keep_all=certifies, sample=rule.sample)
         certified = first.certify(rule, weights) if certifies else None
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
         marks = by_rank(found.decision) if certified is None else by_row(certified)
@@ -442,6 +456,23 @@ def _suited(cad: ConformalDetector, batches: Batches) -> ConformalDetector:
     """Return the detector that judges so many rows."""
     most = cad.most_rows
     return cad.for_rows(most + 1) if most is not None and has_more_rows(batches, most) else cad
+
+
+def _apart(cad: ConformalDetector, batches: Batches, ids: Sequence[str]) -> ConformalDetector:
+    """Return the detector without known anomalies that were marked in this very file."""
+    if cad.state_.origins is None:
+        return cad
+    digests, labels = [np.empty(0, dtype=np.uint64)], []
+    for table, X in batches.read(ids):
+        digests.append(digests_of(cad.of_file(X))[1])
+        labels += labels_of_rows(table, ids)
+    return apart_from(cad, np.concatenate(digests), labels if ids else None)
+
+
+def labels_of_rows(table: Any, ids: Sequence[str]) -> list[str]:
+    """What the rows of a table are called, by its columns of identifiers."""
+    columns = [to_python(table.column(name)) for name in ids]
+    return [", ".join(map(str, cells)) for cells in zip(*columns, strict=True)]
 
 
 def _check_rule(cad: ConformalDetector, rule: Rule, write: WriteOptions) -> None:

@@ -31,6 +31,7 @@ from ..explain import (
 )
 from ..explain.features import Unusual
 from ..grouping import GroupFound
+from ..updating import MARK_COLUMNS
 from . import words
 from .summary import Summary, summarise
 from .words import number, script_json, shorten
@@ -42,7 +43,7 @@ BUDGET = 4_400_000
 SAMPLE = 1_000
 BLOCK = 16_384
 LONGEST_ID, LONGEST_VALUE, LONGEST_NAME = 120, 60, 80
-SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
+SCRIPTS = ("page.js", "charts.js", "table.js", "marks.js", "start.js")
 LONGEST_TITLE, LONGEST_ROW = 200, 120
 # Rows that open to an explanation: about 2 kB each.
 EXPLAINED = 30
@@ -147,7 +148,10 @@ def carry(
     """
     names = () if explainer is None else [feature.name for feature in explainer.features]
     others = len(order) - wanted
-    spread = wanted + np.unique(np.linspace(0, others - 1, min(SAMPLE, others)).astype(np.intp))
+    drawn = np.flatnonzero(np.isin(order, [] if found.sample is None else found.sample))
+    drawn = drawn[drawn >= wanted]
+    evenly = wanted + np.unique(np.linspace(0, others - 1, min(SAMPLE, others)).astype(np.intp))
+    spread = np.concatenate([drawn, np.setdiff1d(evenly, drawn)])
     lines: list[list[Any]] = []
     used: dict[int, int] = {}
     spent = 0
@@ -208,10 +212,13 @@ def render(
     title: str | None = None,
     explained: int = EXPLAINED,
     spell: Callable[[str], str] = str,
+    batch: str = "",
+    file: str = "",
 ) -> str:
     """Make the page as a text, of what `report` takes.
 
     `spell` turns parameters in a sentence (`validity='proven'`) into what the reader knows them by.
+    Mark files that the page saves name the digest of the new rows, the `batch`, and their `file`.
     """
     check_count("explained", explained, least=0)
     summary = summarise(found)
@@ -226,7 +233,15 @@ def render(
     def said(text: str) -> str:
         return spell(text).replace("`", "")
 
-    return _fill(found, summary, carried, told, title or "Anomaly report", said)
+    marking = {
+        "batch": batch,
+        "file": file,
+        "digest": hashlib.sha256(found.p_values.tobytes() + found.scores.tobytes()).hexdigest(),
+        "columns": MARK_COLUMNS,
+        "rows": [int(summary.order[line[0] - 1]) + 1 for line in carried.lines],
+        "sample": [] if found.sample is None else (found.sample + 1).tolist(),
+    }
+    return _fill(found, summary, carried, told, marking, title or "Anomaly report", said)
 
 
 def write_page(path: Path, make: Callable[[], str], *, overwrite: bool) -> Path:
@@ -278,6 +293,7 @@ def _fill(
     summary: Summary,
     carried: Carried,
     told: dict[str, Any],
+    marking: dict[str, Any],
     title: str,
     said: Callable[[str], str],
 ) -> str:
@@ -295,7 +311,7 @@ def _fill(
     now = {name: escape(text) for name, text in levels[summary.chosen].items()}
     return Template((web / "page.html").read_text("utf-8")).substitute(
         now,
-        policy=_policy(style, script),
+        policy=policy(style, script),
         style=style,
         script=script,
         data=script_json(
@@ -308,6 +324,7 @@ def _fill(
                 "words": levels,
                 "top": found.top or 1,
                 "told": told,
+                "marking": marking,
                 "heads": {"features": FEATURE_HEAD, "nearest": NEAREST_HEAD},
             }
         ),
@@ -325,6 +342,7 @@ def _fill(
         assumed=_assumed(verdict),
         tone=" all" if found.count == len(found) > 1 else "" if found.count else " none",
         open=" open" if broken else "",
+        drawn='<option value="sample">the random sample</option>' if marking["sample"] else "",
         carried=escape(carried_sentence(carried, summary.rows)),
         description=escape(words.DESCRIPTION) if carried.names else "",
         opens=escape(words.OPENS) if told else "",
@@ -422,10 +440,10 @@ def _plain(summary: Summary, carried: Carried) -> list[int] | None:
     return found
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str = "") -> str:
     """Let only this page's own style and script run, and nothing be loaded from anywhere."""
-    digests = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (style, script)
-    ]
-    return f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
+    said = ["default-src 'none'"]
+    for name, text in (("style", style), ("script", script)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        said += [f"{name}-src 'sha256-{digest}'"] if text else []
+    return "; ".join(said)

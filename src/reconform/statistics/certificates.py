@@ -8,7 +8,7 @@ this table, so that they can never disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ _DRAWN = (
     "if reference rows and normal new rows are independent draws from one process, and independent "
     "of the anomalies"
 )
-_RIGHT_MARKS = "If these are all of its anomalies, and no normal rows"
+_RIGHT_MARKS = "these are all of its anomalies, and no normal rows"
 _SPLITS = "on average over random splits"
 
 
@@ -133,7 +133,9 @@ class Guarantee:
     over : str
         What the promise is an average over, beside the data.
     cleaned : str
-        What is said of a reference that marked rows have left; empty where none have.
+        What is said of marks that void the theorem; empty where there are none.
+    granted : str
+        What would have to hold for the theorem to stand.
     """
 
     name: str
@@ -148,6 +150,7 @@ class Guarantee:
     also: str = ""
     over: str = ""
     cleaned: str = ""
+    granted: str = ""
 
     def __str__(self) -> str:
         fdr = replace(self, refuted={}).fdr
@@ -180,10 +183,10 @@ class Guarantee:
         return "; ".join(said if len(proven) >= 3 else [*said, "otherwise measured"])
 
     def after_cleaning(self, said: Claim) -> Claim:
-        """What is left of a promise if marked rows have left the reference; all, if none have."""
+        """What is left of a promise where a person's marks changed the detector; all, if none."""
         if not self.cleaned:
             return said
-        full = f"Measured, not proven: {self.cleaned}. ({_RIGHT_MARKS}: {said.full})"
+        full = f"Measured, not proven: {self.cleaned}. (If {self.granted}: {said.full})"
         return replace(said, full=full, status=f"{MEASURED}: {self.cleaned}")
 
     def _asked(self, reason: str) -> str:
@@ -456,8 +459,12 @@ def beside_anomalies(row: Guarantee) -> Guarantee:
     return replace(row, p_value=row.p_value + also, also=row.also + also)
 
 
-def after_marks(row: Guarantee, left_out: int, n: int) -> Guarantee:
+def after_marks(
+    row: Guarantee, left_out: int, n: int, more: Sequence[tuple[str, str]] = ()
+) -> Guarantee:
     """What is left of a guarantee where a person marked rows, which left a reference of n others.
+
+    Of other things that marks did, `more` says what, and what would have to hold.
 
     Examples
     --------
@@ -466,12 +473,17 @@ def after_marks(row: Guarantee, left_out: int, n: int) -> Guarantee:
     are all of its anomalies, and no normal rows: FDR proven for BH on split, on average over random
     splits, if normal new rows are exchangeable with the reference rows given the anomalies.)
     """
-    if not left_out:
+    found = list(more)
+    if left_out:
+        gone = (
+            f"{left_out:,} of {left_out + n:,} reference rows were marked as anomalies and left out"
+        )
+        found.insert(0, (gone, _RIGHT_MARKS))
+    if not found:
         return row
-    said = f"{left_out:,} of {left_out + n:,} reference rows were marked as anomalies and left out"
-    return replace(
-        row, cleaned=said, p_value=f"{row.p_value}; all of it if the marks were right: {said}"
-    )
+    said, granted = "; ".join(what for what, _ in found), ", and ".join(if_ for _, if_ in found)
+    p_value = f"{row.p_value}; all of it if the marks were right: {said}"
+    return replace(row, cleaned=said, granted=granted, p_value=p_value)
 
 
 def within_groups(row: Guarantee) -> Guarantee:

@@ -4,7 +4,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 // A certified list need not hold the rows of the smallest q-values, by which other levels decide.
-data.lines.forEach((line, i) => line.push(data.plain ? data.plain[i] : line[0]));
+data.lines.forEach((line, i) => line.push(data.plain ? data.plain[i] : line[0], data.marking.rows[i]));
 const state = { level: data.chosen, whole: false };
 
 const $ = (id) => document.getElementById(id);

@@ -23,10 +23,10 @@ function strength(line) {
 
 function visibleLines() {
   const wanted = $("find").value.trim().toLowerCase();
-  const flagged = $("scope").value === "flagged";
+  const scope = $("scope").value, flagged = scope === "flagged", drawn = scope === "sample";
   const matches = (line) => !wanted || line[1].toLowerCase().includes(wanted) ||
     line[5].some(([name]) => data.names[name].toLowerCase().includes(wanted));
-  const lines = data.lines.filter((line) => (!flagged || isFlagged(line)) && matches(line));
+  const lines = data.lines.filter((line) => (!flagged || isFlagged(line)) && (!drawn || sampled.has(rowOf(line))) && matches(line));
   const { value, text, wide } = view.column, sign = view.descending ? -1 : 1;
   const compare = text && !wide ? collator.compare : (a, b) => (a < b ? -1 : a > b ? 1 : 0);
   // Sorting is stable and the lines come most unusual first, so ties stay in that order.
@@ -68,7 +68,7 @@ function smallTable(heads, lines, shares) {
 }
 
 function explanation(place) {
-  const told = data.told[place], width = data.names.length ? 6 : 5;
+  const told = data.told[place], width = data.names.length ? 7 : 6;
   const box = element("td", { colspan: width, class: "text" }, element("p", { class: "told-title" }, told.title));
   box.append(smallTable(data.heads.features, told.features, told.shares));
   if (told.nearest.length) box.append(element("p", { class: "told-title" }, "Nearest normal rows"), smallTable(data.heads.nearest, told.nearest));
@@ -79,13 +79,14 @@ function explanation(place) {
 // The roles are those that the elements have anyway; a phone's layout would take them away.
 function tableRow(line, marked) {
   const [place, id, score, p, q, features] = line, flagged = isFlagged(line);
-  const row = element("tr", { role: "row", class: flagged ? "" : "plain" });
+  const row = element("tr", { role: "row", class: flagged ? "" : "plain", "data-row": rowOf(line) });
   const name = element("td", { role: "cell", class: "text id" });
   if (marked && flagged) name.append(element("span", { class: "dot", role: "img", "aria-label": "flagged: " }));
   name.append(data.told[place] ? opener(place, id) : id);
   row.append(element("td", { role: "cell", class: "place" }, whole(place)), name);
   [["score", score], ["p", p], ["q", q]].forEach(([label, value]) => row.append(element("td", { role: "cell", "data-label": label }, String(value).replace(/^-/, "−"))));
   if (data.names.length) row.append(element("td", { role: "cell", class: "text features" }, ...featureChips(features)));
+  row.append(markCell(line));
   return row;
 }
 
@@ -93,7 +94,7 @@ function drawTable() {
   const lines = visibleLines(), pages = Math.max(1, Math.ceil(lines.length / PAGE));
   view.page = Math.min(view.page, pages - 1);
   const start = view.page * PAGE, shown = lines.slice(start, start + PAGE);
-  const marked = $("scope").value === "all";
+  const marked = $("scope").value !== "flagged";
   const drawn = shown.map((line) => view.open.has(line[0]) ? [tableRow(line, marked), explanation(line[0])] : [tableRow(line, marked)]);
   $("body").replaceChildren(...drawn.flat());
   const missing = marked ? 0 : flaggedCount() - Math.min(flaggedCount(), data.leading);
@@ -101,7 +102,7 @@ function drawTable() {
   $("place").textContent = (shown.length ? `${whole(start + 1)}–${whole(start + shown.length)} of ${some(lines.length, "row")}.` : "No rows.") + beyond;
   $("back").disabled = view.page === 0;
   $("next").disabled = view.page >= pages - 1;
-  for (const head of $("columns").children) {
+  for (const head of $("columns").querySelectorAll("[data-key]")) {
     const sorted = head.dataset.key === view.column.key;
     head.setAttribute("aria-sort", sorted ? (view.descending ? "descending" : "ascending") : "none");
   }
@@ -130,6 +131,7 @@ function startTable() {
     button.addEventListener("click", () => sortBy(column));
     $("columns").append(element("th", { scope: "col", role: "columnheader", class: column.text ? "text" : "", "data-key": column.key }, button));
   }
+  $("columns").append(element("th", { scope: "col", role: "columnheader", class: "text marks" }, "Mark"));
   const restart = () => { view.page = 0; drawTable(); };
   $("scope").addEventListener("change", restart);
   $("find").addEventListener("input", restart);

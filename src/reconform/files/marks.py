@@ -1,0 +1,293 @@
+"""Mark files: what a person says of rows that were flagged, or drawn at random.
+
+A mark file is a table in any format with a column ``mark``: real, false, unsure, or nothing. What
+it says of a row beside that is either its features, and the row is in the file itself; or its
+number (``row``, from 1) or its ``id``, and the row is in the file that was judged. The report saves
+such files; `write_marks` writes one to fill in; a list of flagged rows with one more column is one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import BoolArray, IndexArray
+from ..atomic import check_place, write_atomic
+from ..content import digests_of
+from ..detector import ConformalDetector
+from ..detectors.prepare import Feature
+from ..discoveries import Discoveries
+from ..errors import InputError, ReconformError, listed
+from ..updating import MARK_COLUMNS, Looked, marks_of, row_keys
+from .cells import Fingerprint, words
+from .formats import Layout
+from .judge import Wanted, features_of, labels_of_rows
+from .reading import default_batch_rows, open_batches
+from .source import open_source
+
+# What a person marks is not a million rows.
+MOST_MARKS = 100_000
+YES = ("yes", "y", "true", "1")
+
+
+@dataclass(frozen=True, eq=False)
+class MarkFile:
+    """The rows of a mark file.
+
+    Attributes
+    ----------
+    path : str
+    marks : array of str
+        ``"real"``, ``"false"``, ``"unsure"`` or ``""`` for every row.
+    flagged, sample : bool arrays
+        Whether the row was on the list, and in the random sample. A file that does not say it is
+        about flagged rows.
+    rows : tuple of int, or None
+        Their numbers in the file that was judged, from 1.
+    ids : tuple of str, or None
+    batch, file : str
+        The digest of the rows that were judged, and where they were; empty where it is not said.
+    table : pyarrow.Table
+        All columns.
+    """
+
+    path: str
+    marks: Any
+    flagged: BoolArray
+    sample: BoolArray
+    rows: tuple[int, ...] | None
+    ids: tuple[str, ...] | None
+    batch: str
+    file: str
+    table: Any
+
+    def __len__(self) -> int:
+        return len(self.marks)
+
+    def looked_at(
+        self,
+        cad: ConformalDetector,
+        *,
+        features: Sequence[Feature] | None = None,
+        id_columns: Sequence[str] = (),
+        rows: str | None = None,
+    ) -> Looked:
+        """Find the marked rows.
+
+        Parameters
+        ----------
+        cad : ConformalDetector
+            The detector that is to be updated, which says how rows are read.
+        features, id_columns
+            As in `ReadOptions`: the columns, and those that name a row.
+        rows : str, optional
+            The file that was judged; by default the mark file itself, if it has the columns, or the
+            file that it names.
+
+        Returns
+        -------
+        Looked
+        """
+        features = features_of(cad, features)
+        own = {one.column for one in features} <= set(self.table.column_names)
+        place = rows or (self.path if own else self.file)
+        if not place:
+            raise InputError(
+                self.path,
+                "it has neither the columns of the reference nor the name of the file that was "
+                "judged; name that file by `rows`.",
+            )
+        itself = place == self.path
+        wanted = Wanted([] if itself else self._wanted(), id_columns)
+        parts, labels, digest = [], [], Fingerprint(features)
+        with open_batches(place, features, id_columns=() if itself else id_columns) as batches:
+            more = [name for name in id_columns if name in batches.source.schema.names]
+            start = 0
+            for table, X in batches.read(more):
+                wanted.add(table, start)
+                parts.append(X)
+                digest.add(X)
+                labels += labels_of_rows(table, more)
+                start += len(X)
+            label = batches.source.label
+        X = np.concatenate(parts) if parts else np.empty((0, len(features)))
+        if self.batch and not itself and digest.hexdigest() != self.batch:
+            raise InputError(
+                label,
+                f"it does not hold the rows that were judged when {self.path} was marked: they "
+                "have changed since. Name the file that still has them by `rows`.",
+            )
+        at = np.arange(len(X)) if itself else wanted.found(label, len(X))
+        seen = cad.of_file(X)
+        keys = row_keys(digests_of(seen)[1], labels or None, whole=not itself)
+        return Looked(seen[at], self.marks, self.sample, keys[at])
+
+    def _wanted(self) -> list[int | str]:
+        """Which rows of the file that was judged: by position, or by identifier."""
+        if self.rows is not None:
+            return [row - 1 for row in self.rows]
+        if self.ids is not None:
+            return list(self.ids)
+        raise InputError(
+            self.path, "it does not say which rows it marks: give a column 'row', from 1, or 'id'."
+        )
+
+
+def read_marks(path: str | Path, layout: Layout | None = None) -> MarkFile:
+    r"""Read a mark file.
+
+    Parameters
+    ----------
+    path : str or Path
+    layout : Layout, optional
+
+    Returns
+    -------
+    MarkFile
+
+    Raises
+    ------
+    InputError
+        With a sentence that says what is wrong, where, and what to do.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "monday.csv")
+    >>> _ = path.write_text("row,mark\n7,real\n12,false alarm\n31,\n")
+    >>> found = read_marks(path)
+    >>> found.rows, found.marks.tolist()
+    ((7, 12, 31), ['real', 'false', ''])
+    >>> folder.cleanup()
+    """
+    with open_source(path, layout or Layout()) as source:
+        names = [*source.schema.names]
+        if "mark" not in names:
+            raise InputError(
+                source.label,
+                f"it has no column 'mark' (real, false, unsure, or nothing). It has "
+                f"{listed(names)}.",
+                column="mark",
+            )
+        table = source.schema.empty_table()
+        for part in source.tables(names, default_batch_rows(len(names))):
+            table = pa.concat_tables([table, part])
+            if len(table) > MOST_MARKS:
+                raise InputError(source.label, f"it has more than {MOST_MARKS:,} rows.")
+        texts = {
+            name: [(cell or "").strip() for cell in words(table.column(name)).to_pylist()]
+            for name in (*MARK_COLUMNS, "anomaly")
+            if name in names
+        }
+        try:
+            marks = marks_of(texts["mark"])
+        except ReconformError as error:
+            raise InputError(source.label, str(error), column="mark") from error
+        flagged = texts.get("flagged", texts.get("anomaly"))
+        return MarkFile(
+            source.label,
+            marks,
+            np.array([cell.lower() in YES for cell in flagged], dtype=bool)
+            if flagged is not None
+            else np.ones(len(table), dtype=bool),
+            np.array(
+                [cell.lower() in YES for cell in texts.get("sample", [""] * len(table))], bool
+            ),
+            _numbers(texts["row"], source.label) if "row" in texts else None,
+            tuple(texts["id"]) if "id" in texts else None,
+            _one(texts.get("batch", []), "batch", source.label),
+            _one(texts.get("file", []), "file", source.label),
+            table,
+        )
+
+
+def _numbers(cells: Sequence[str], label: str) -> tuple[int, ...]:
+    """Numbers of rows, from 1."""
+    seen: set[int] = set()
+    for cell in cells:
+        digits = cell.removesuffix(".0")
+        if not (digits.isascii() and digits.isdigit() and 0 < len(digits) < 16 and int(digits)):
+            raise InputError(
+                label,
+                f"'row' must be the number of a row, from 1; got {cell[:40]!r}.",
+                column="row",
+            )
+        if int(digits) in seen:
+            raise InputError(label, f"row {int(digits):,} is there a second time.", column="row")
+        seen.add(int(digits))
+    return tuple(int(cell.removesuffix(".0")) for cell in cells)
+
+
+def _one(cells: Sequence[str], name: str, label: str) -> str:
+    """What a column says of all rows."""
+    several = sorted(set(cells) - {""})
+    if len(several) > 1:
+        raise InputError(
+            label,
+            f"its column {name!r} names {len(several):,} of them; save one mark file for each.",
+            column=name,
+        )
+    return several[0] if several else ""
+
+
+def write_marks(
+    found: Discoveries,
+    path: str | Path,
+    marks: Mapping[int, str] | None = None,
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write a mark file (CSV) of the flagged rows and of the random sample, to be filled in.
+
+    Parameters
+    ----------
+    found : Discoveries
+    path : str or Path
+    marks : mapping of int to str, optional
+        What is known already, by the position of the row, from 0.
+    overwrite : bool, default=False
+
+    Returns
+    -------
+    pathlib.Path
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from reconform.cli.detect import run_demo
+    >>> found, _ = run_demo()
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = write_marks(found, Path(folder.name, "marks.csv"), {int(found.order[0]): "real"})
+    >>> again = read_marks(path)
+    >>> len(again) == found.count, again.marks[0]
+    (True, 'real')
+    >>> folder.cleanup()
+    """
+    check_place(path, overwrite=overwrite)
+    sampled = [] if found.sample is None else found.sample.tolist()
+    listed_rows = [int(i) for i in found.order[: found.count]]
+    both: IndexArray = np.array(list(dict.fromkeys([*listed_rows, *sampled])), dtype=np.intp)
+    known = dict(marks or {})
+    if set(known) - set(both.tolist()):
+        strange = sorted(set(known) - set(both.tolist()))[0]
+        raise ReconformError(f"`marks` names row {strange}, which is not on the list.")
+    said = marks_of([known.get(i, "") for i in both.tolist()])
+    labels = found.index
+    drawn = set(sampled)
+    lines = io.StringIO()
+    table = csv.writer(lines, lineterminator="\n")
+    table.writerow(MARK_COLUMNS[2:])
+    for i, mark in zip(both.tolist(), said.tolist(), strict=True):
+        name = "" if labels is None else str(labels[i])
+        cells = ["yes" if found.mask[i] else "", "yes" if i in drawn else ""]
+        table.writerow([i + 1, name, *cells, mark, ""])
+    write_atomic(path, lines.getvalue().encode(errors="replace"), overwrite=overwrite)
+    return Path(path)
