@@ -934,8 +934,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         alpha_bh : float, optional
             For ``"ebh"``: the level of the threshold inside each split; it affects power, not
             validity. By default 0.05, which suits an `fdr` of 0.1; half of `fdr` is a good choice
-            for others. For one split it is by default `fdr` itself, and e-BH is then
-            Benjamini-Hochberg.
+            for others. For one split it is by default `fdr`: Benjamini-Hochberg, then.
         false_alarms : float, optional
             Instead of `fdr` and `procedure`: flag p-values of at most `false_alarms` / m. The
             expected number of false alarms in the batch is then at most this number: a theorem for
