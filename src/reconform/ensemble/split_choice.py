@@ -23,7 +23,7 @@ from typing import Self, cast
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ..arrays import FloatArray, IndexArray, IntArray
+from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..content import Contents, canonical_order
 from ..methods import MOST_TRAINING, Plan
 from ..randomness import Streams
@@ -119,6 +119,24 @@ def evidence_of(held: FloatArray, scores: FloatArray, counts: IntArray, share: f
         enough = (1 - float(level)) * share * expected <= float(level) * excess
         found += float(excess[enough].max(initial=0.0))
     return found / len(LEVELS)
+
+
+def never_seen_evidence(
+    held: BoolArray, scores: FloatArray, counts: IntArray, share: float
+) -> float:
+    """Estimate how many anomalies rows with a value never seen have: `evidence_of` these alone.
+
+    Examples
+    --------
+    >>> held, ones = np.zeros(999, dtype=bool), np.ones(2000, dtype=int)
+    >>> for never in (8, 80):
+    ...     scores = np.where(np.arange(2000) < never, 1.0, 3.0)
+    ...     print(round(never_seen_evidence(held, scores, ones, 0.5), 1))
+    0.0
+    75.5
+    """
+    rest = np.where(held, 0.0, 1.0)
+    return evidence_of(rest, np.where(scores < NEVER_SEEN, 0.0, 1.0), counts, share)
 
 
 def choose(evidence: Sequence[float]) -> int:
@@ -332,18 +350,18 @@ class ChoiceSurvey(Survey):
 
     @cached_property
     def _counter(self) -> ResampledEnsemble | None:
-        """The detector that counts values, if those never seen are far more than expected.
+        """The detector that counts values, if rows with values never seen make a list of their own.
 
-        What it finds there is a function of training rows and the pool, as the choice is.
+        By the same evidence as every candidate has, of these rows alone: so many of them that more
+        than `MARGIN` are beyond chance, and so few by chance that the list would be at its level.
+        It counts in the pool, as the choice does: which rows of it are new, nobody asks.
         """
         choice, (rows, counts) = self._fitted_choice, self.pool
+        share = self.m / (len(choice.calibrating) + self.m)
         for k, seen in enumerate(choice.seen):
             if seen and k != self.chosen.index:
                 held = _scores_by(choice.tried[k], choice.selecting[seen:]) < NEVER_SEEN
-                odd = choice.scores(rows)[k] < NEVER_SEEN
-                expected = counts.sum() * (1 + held.sum()) / (1 + len(held))
-                error = np.sqrt(expected * (1 + counts.sum() / len(held)))
-                if counts[odd].sum() - expected > 3 * error + MARGIN:
+                if never_seen_evidence(held, choice.scores(rows)[k], counts, share) > MARGIN:
                     return choice.fitted[k]
         return None
 
