@@ -31,8 +31,9 @@ from reconform import (
     load,
     save,
 )
-from reconform.detectors.prepare import Feature, prepared
+from reconform.detectors.prepare import prepared
 from reconform.frames import label_code, numbers_of, read_column
+from reconform.tables import Feature
 
 pytestmark = pytest.mark.filterwarnings("ignore:With .* rows and:reconform.ReferenceWarning")
 

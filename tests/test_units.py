@@ -12,8 +12,8 @@ import pytest
 
 from commands import run
 from reconform import ConformalDetector, load, save
-from reconform.detectors.prepare import Feature
 from reconform.errors import ReconformError
+from reconform.tables import Feature
 from reconform.units import UnitFeatures, codes_of_units, unit_rows
 
 

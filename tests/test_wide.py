@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reconform.detectors.prepare import Feature
 from reconform.explain import features
-from reconform.files import cells, open_batches, open_output, read_reference, text
+from reconform.files import open_batches, open_output, read_reference, text
+from reconform.tables import Feature, cells
 
 COLUMNS = 2_000
 ROWS = 10

@@ -31,7 +31,7 @@ from .assumption.columns import warn_of_columns, warn_of_scores
 from .content import Contents, digests_of
 from .deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
 from .detectors import NativeDetector, resolve_detector
-from .detectors.prepare import Feature, Prepare
+from .detectors.prepare import Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .display import details, facts_html, one_line
 from .ensemble import Ensemble
@@ -55,7 +55,7 @@ from .fitter import (
 )
 from .frames import frame_as_it_is, package_of
 from .grouping import Grouping, ReferenceGroups, check_groupable, labels_of, warn_of_small_groups
-from .intake import Frames, Intake, taken_in
+from .intake import Frames, Intake, preparing, taken_in
 from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
@@ -67,6 +67,7 @@ from .statistics.joint import JointRanks
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
+from .tables import Feature
 from .units import MEAN, UnitFeatures, UnitRows, unit_rows
 from .updating import Looked, Update, apart_from, marks_of, reasons, row_keys, updated
 from .weighing import check_weighted
@@ -342,8 +343,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         method = resolve_method(self.method)
         refit = not isinstance(method, Prefit)
         resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
-        detector = what_fits(method, self.detector, resolved)
-        accepts_nan = isinstance(self.detector, Prepare) or detector.accepts_nan
+        prepare = preparing(self.detector, None, intake)
+        detector = what_fits(method, prepare or self.detector, resolved)
+        accepts_nan = prepare is not None or detector.accepts_nan
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self.state_ = FittedState(intake, tie_key, accepts_nan, units=units)
@@ -573,8 +575,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             if not isinstance(self.random_state, numbers.Integral):
                 # A fit has one seed, whoever asks and however often, from a model file too.
                 split.set_params(random_state=self.state_.tie_key)
-            if isinstance(self.detector, Prepare):  # the rows are coded already
-                split.set_params(detector=self.detector.for_features(self.features))
+            prepare = preparing(self.detector, None, self.state_.intake)
+            if prepare is not None:  # the rows are coded already
+                split.set_params(detector=prepare.for_features(self.features))
             known = getattr(self.ensemble_, "anomalies", None)
             groups = None
             if self.grouping_ is not None:

@@ -306,10 +306,10 @@ def time_columns(X: Any) -> list[str]:
     >>> time_columns(pd.DataFrame({"x": [1.0], "when": pd.to_datetime(["2024-01-01"])}))
     ['when']
     """
-    return [str(name) for name, cells in columns_of(X).items() if _holds_times(cells)]
+    return [str(name) for name, cells in columns_of(X).items() if holds_times(cells)]
 
 
-def _holds_times(cells: nw.Series[Any]) -> bool:
+def holds_times(cells: nw.Series[Any]) -> bool:
     """Whether the type says so, or else the first cell that is there."""
     if cells.dtype not in (nw.Object, nw.Unknown):
         return cells.dtype.is_temporal()
@@ -699,22 +699,7 @@ def calendar_parts(times: Sequence[FloatArray], *, dated: bool = True) -> list[s
     return [part for part in parts if clock or part != "hour"]
 
 
-def seconds_of(cells: nw.Series[Any]) -> FloatArray:
-    """Read a column of dates or times of a frame as seconds since 1970, or of the day."""
-    found = []
-    for cell in cells.to_list():
-        if is_missing(cell):
-            found.append(np.nan)
-        elif isinstance(cell, datetime.time):
-            found.append(cell.hour * 3600 + cell.minute * 60 + cell.second + cell.microsecond / 1e6)
-        elif isinstance(cell, datetime.timedelta):
-            found.append(cell.total_seconds())
-        else:
-            found.append(float(np.datetime64(_naive(cell), "us").astype(np.int64)) / 1e6)
-    return np.array(found, dtype=np.float64)
-
-
-def _naive(cell: Any) -> Any:
+def wall_clock(cell: Any) -> Any:
     """A time as the clock on the wall has it."""
     cell = cell.to_timestamp() if hasattr(cell, "to_timestamp") else cell
     return cell.replace(tzinfo=None) if isinstance(cell, datetime.datetime) else cell

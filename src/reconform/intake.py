@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_array, validate_data
 from .arrays import FloatArray
 from .assumption import Category
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
-from .detectors.prepare import Feature, Prepare
+from .detectors.prepare import Prepare
 from .errors import ReconformError, blame_input, listed
 from .frames import (
     Column,
@@ -32,7 +32,9 @@ from .frames import (
     frame_as_it_is,
     frame_of,
     frame_of_records,
+    make_frame,
     numbers_of,
+    opened,
     package_of,
     read_column,
     refuse_times,
@@ -41,6 +43,8 @@ from .frames import (
     unmasked,
     validated_rows,
 )
+from .tables import Feature
+from .tables.columns import rows_of_frame
 
 # Text with more labels than this is no category, and its labels are not kept.
 MOST_LABELS = 1_000
@@ -117,13 +121,12 @@ class _ByColumn(Intake):
     def categories(self, estimator: Any = None, X: Any = None) -> dict[int, Category]:
         """Say which columns hold labels, and count those that the reference does not have."""
         found = {}
-        frame = None if X is None else self._named(estimator, X, reset=False)
-        cells = [] if frame is None else list(columns_of(frame).values())
+        cells = {str(name): column for name, column in columns_of(frame_as_it_is(X)).items()}
         for j, feature in enumerate(self.columns):
             if feature.labels:
                 found[j] = Category(feature.labels)
-                if frame is not None:
-                    unseen = _unseen(read_column(cells[j]), feature.labels)
+                if cells:
+                    unseen = _unseen(read_column(cells[feature.name]), feature.labels)
                     found[j] = Category(feature.labels, unseen, unseen.total())
         return found
 
@@ -238,39 +241,66 @@ class Coded(_ByColumn):
     """Numbers, and the codes of categories; NaN where a value is missing."""
 
     def read(self, estimator: Any, X: Any, *, reset: bool, least: int, finite: bool | str) -> Any:
-        """Read columns of numbers as they are, and labels as codes."""
-        frame = self._named(estimator, X, reset=reset)
-        if frame is None:
+        """Read columns of numbers as they are, labels as codes, and parts of dates."""
+        X = frame_as_it_is(unmasked(X))
+        if package_of(X) is None:
             numbers = validated_rows(estimator, X, reset=reset, ensure_all_finite="allow-nan")
-            read = [Column(column) for column in numbers.T]
+            rows = np.column_stack(
+                [
+                    column if feature.labels is None else Column(column).codes()
+                    for feature, column in zip(self.columns, numbers.T, strict=True)
+                ]
+            )
         else:
-            read = [read_column(cells) for cells in columns_of(frame).values()]
-        values = []
-        for feature, column in zip(self.columns, read, strict=True):
-            if feature.labels is not None:
-                values.append(column.codes())
-            elif column.values is None:
-                raise ReconformError(
-                    f"the column {feature.name!r} holds text, such as "
-                    f"{next(iter(column.words), '')!r}, where the reference has numbers; correct "
-                    "these cells."
-                )
-            else:
-                values.append(column.values)
+            rows = rows_of_frame(self._chosen(X), self.columns)
+            made = dict(zip((one.name for one in self.columns), rows.T, strict=True))
+            frame = make_frame("pyarrow", made)
+            validate_data(estimator, frame, reset=reset, skip_check_array=True)
         with blame_input():
-            rows: FloatArray = check_array(
-                np.column_stack(values),
+            checked: FloatArray = check_array(
+                rows,
                 dtype=np.float64,
                 order="C",
                 ensure_all_finite="allow-nan",
                 ensure_min_samples=least,
                 input_name="X",
             )
-        return rows
+        return checked
+
+    def _chosen(self, X: Any) -> Any:
+        """The columns that features are made of; others are not looked at."""
+        names = list(dict.fromkeys(feature.column for feature in self.columns))
+        frame = opened(X)
+        assert frame is not None
+        some = [name for name in frame.columns if str(name) in set(names)]
+        return by_name(
+            frame.select(some).to_native() if len(some) == len(names) else X, names, whose=None
+        )
+
+    def of_records(self, records: Any, names: Sequence[str]) -> Any:
+        """Make a frame of rows that are dicts, with the columns that features are made of."""
+        return frame_of_records(records, list(dict.fromkeys(f.column for f in self.columns)))
 
     def features(self, names: Sequence[str]) -> tuple[Feature, ...]:
         """Return the columns of the reference, with their labels."""
         return self.columns
+
+
+def preparing(detector: Any, X: Any = None, intake: Intake | None = None) -> Prepare | None:
+    """How a detector is prepared: as it says, or one of ours by itself for text, dates and gaps.
+
+    It is told from a reference, or from how one was taken in.
+    """
+    if isinstance(detector, Prepare):
+        return detector
+    if isinstance(intake, Coded):
+        return Prepare(detector)
+    if package_of(X) is None or not isinstance(resolve_detector(detector), NativeDetector):
+        return None
+    times = bool(time_columns(X))
+    numbers = (read_column(cells).values for cells in columns_of(X).values())
+    odd = times or any(values is None or np.isnan(values).any() for values in numbers)
+    return Prepare(detector) if odd else None
 
 
 def taken_in(
@@ -292,6 +322,8 @@ def taken_in(
     detector : ForeignDetector or NativeDetector
     intake : Intake
     """
+    X = frame_as_it_is(X)
+    detector = preparing(detector, X) or detector
     if isinstance(detector, Prepare):
         if not refit:
             raise ReconformError(
@@ -301,7 +333,6 @@ def taken_in(
         columns = detector.features_of(X)
         return resolve_detector(detector.for_features(columns), larger_is), Coded(columns)
     resolved = resolve_detector(detector, larger_is, refit=refit)
-    X = frame_as_it_is(X)
     package = package_of(X)
     if package is None or not isinstance(resolved, ForeignDetector):
         return resolved, Numbers()

@@ -21,10 +21,12 @@ from sklearn.utils.validation import _num_samples
 
 from .arrays import AnyArray, FloatArray, IndexArray, ObjectArray, UInt64Array
 from .assumption import PERIODS, begun, seconds_of
-from .detectors.prepare import Feature, Prepare
+from .detectors.prepare import Prepare
 from .errors import ReconformError, listed
-from .frames import columns_of, frame_as_it_is, label_code, names_of, opened, read_column
+from .frames import columns_of, frame_as_it_is, label_code, names_of, opened
 from .grouping import label_of
+from .tables import Feature
+from .tables.columns import rows_of_frame
 
 # Labels of a column that are counted by name; the others together.
 MOST_LABELS = 20
@@ -273,18 +275,10 @@ def _numbers(X: Any, columns: Sequence[Feature]) -> FloatArray:
                 f"X must have {len(columns)} columns, as the reference; got shape {rows.shape}."
             )
         return rows
-    gone = [one.name for one in columns if one.name not in (names_of(X) or ())]
+    gone = [one.column for one in columns if one.column not in (names_of(X) or ())]
     if gone:
         raise ReconformError(f"X lacks {listed(gone)} of the reference.")
-    made: list[Any] = []
-    for one in columns:
-        column = read_column(cells[one.name])
-        if one.labels is None and column.values is None:
-            raise ReconformError(
-                f"the column {one.name!r} holds text where the reference has numbers."
-            )
-        made.append(column.codes() if one.labels is not None else column.values)
-    return np.column_stack(made).astype(np.float64)
+    return rows_of_frame(X, columns)
 
 
 def codes_of_units(units: Any, rows: int) -> tuple[IndexArray, ObjectArray]:

@@ -34,9 +34,10 @@ from reconform.assumption.shift import TOLERATED, normal_rows_at_least
 from reconform.assumption.verdict import LEVELS
 from reconform.content import Contents
 from reconform.detectors import Contrast
-from reconform.detectors.prepare import Feature, prepared
+from reconform.detectors.prepare import prepared
 from reconform.frames import label_code
 from reconform.statistics.fdr import RankCounts
+from reconform.tables import Feature
 
 RNG = np.random.default_rng
 

@@ -11,11 +11,12 @@ from oracle_detectors import is_clustered, score
 from reconform import ConformalDetector, Split
 from reconform.detectors import KNN, Contrast
 from reconform.detectors.contrast.ensembles import FullContrast
-from reconform.detectors.prepare import Feature, prepared
+from reconform.detectors.prepare import prepared
 from reconform.detectors.scaled import ScaledFull
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ReconformError
 from reconform.frames import label_code
+from reconform.tables import Feature
 
 
 def by_definition(D, new, ks, *, guard=True, scale=False):

@@ -13,7 +13,8 @@ from sklearn.svm import OneClassSVM
 
 from reconform import ConformalDetector, CrossValidation
 from reconform.content import sorted_by_content
-from reconform.detectors.prepare import Feature, describe, make_prepared, prepared, restore
+from reconform.detectors.prepare import make_prepared, prepared
+from reconform.tables import Feature, describe, restore
 
 UNSEEN = -1.0  # no code of the reference
 FEATURES = (Feature("x"), Feature("colour", ("blue", "green", "red")), Feature("y"))

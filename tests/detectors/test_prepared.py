@@ -27,13 +27,14 @@ from reconform.detectors import KDE, LOF, IForest, Mahalanobis, Rarity
 from reconform.detectors.contrast import Contrast
 from reconform.detectors.inne import INNE
 from reconform.detectors.knn import KNN
-from reconform.detectors.prepare import Feature, prepared
+from reconform.detectors.prepare import prepared
 from reconform.detectors.prepared import Prepared, PreparedUnits
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ReconformError
 from reconform.frames import label_code
 from reconform.models import load, save
 from reconform.statistics.conditional_calibration import StepUp, e_value_of_one_model
+from reconform.tables import Feature
 
 LABELS = (0, 3, 0, 2)
 MAUVE, OCHRE = label_code("mauve"), label_code("ochre")

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 
 from arrow_types import ROWS, ZOO
 from reconform.cli import main
-from reconform.detectors.prepare import Feature
 from reconform.errors import ReconformError
 from reconform.files import open_batches, open_output, read_reference
-from reconform.files.cells import plain_schema, plain_table, to_python, words
+from reconform.tables import Feature
+from reconform.tables.cells import plain_schema, plain_table, to_python, words
 
 
 @pytest.mark.parametrize("name", ZOO)

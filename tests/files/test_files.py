@@ -23,7 +23,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconform.detectors.prepare import Feature
 from reconform.files import (
     InputError,
     Layout,
@@ -35,6 +34,7 @@ from reconform.files import (
 from reconform.files import source as sources
 from reconform.files.source import open_source, opened_once
 from reconform.frames import label_code
+from reconform.tables import Feature
 
 A_B = [Feature("a"), Feature("b")]
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc")

@@ -84,7 +84,7 @@ def test_the_row_is_all_that_reading_and_writing_need(toyrows, files, tmp_path):
     assert table.names == ("a", "b")
     assert table.X.shape == (40, 2)
     assert Layout().format_of("x.toyrows") == "toyrows"
-    assert Layout("toyrows").format == "toyrows"
+    assert Layout(format="toyrows").format == "toyrows"
     with open_output(tmp_path / "out.toyrows", table.frame.schema) as write:
         write(table.frame)
     np.testing.assert_array_equal(read_reference(tmp_path / "out.toyrows").X, table.X)

@@ -16,10 +16,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.svm import OneClassSVM
 
 from reconform import ConformalDetector, RankCounts, Rule
-from reconform.detectors.prepare import Feature, prepared
+from reconform.detectors.prepare import prepared
 from reconform.files import InputError, Layout, open_output, read_reference
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.statistics.exact import harmonic_number
+from reconform.tables import Feature
 
 RESULTS = ["score", "p_value", "q_value", "anomaly"]
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from commands import run, run_json
-from reconform.detectors.prepare import Feature, describe, restore
 from reconform.errors import InputError
 from reconform.files import Layout, check_output, open_batches, read_reference
-from reconform.files.cells import DATE_FORMATS, numbers, seconds
 from reconform.frames import calendar_part, calendar_parts
+from reconform.tables import Feature, describe, restore
+from reconform.tables.cells import DATE_FORMATS, numbers, seconds
 
 
 def ordinary(rng, n, start="2024-01-01"):

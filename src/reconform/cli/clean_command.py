@@ -12,11 +12,11 @@ import click
 
 from ..cleaning import BUDGET, PROVEN, most_leaving, review, to_look_at
 from ..files import Layout, Table, check_output
-from ..files.cells import to_python
 from ..files.formats import is_standard, layout_like, query_of
 from ..files.review import NOTE, REVIEW_NAMES, leave_out, read_marks, review_table
 from ..files.source import open_source
 from ..files.writing import open_output
+from ..tables.cells import to_python
 from .declare import PATH, Command, family, file, in_options, option, share
 from .detect import facts_of, fit_detector, read_rows
 from .judging import CAPTION, MOST_SHOWN, Flagged, words_about

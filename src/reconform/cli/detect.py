@@ -26,7 +26,6 @@ from ..files import (
     open_batches,
     read_labelled,
 )
-from ..files.cells import to_python
 from ..files.formats import is_standard, label_of, titles_in_words
 from ..files.judge import ReadOptions
 from ..files.reading import (
@@ -41,6 +40,7 @@ from ..files.reading import (
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting import render, write_page
+from ..tables.cells import to_python
 from .declare import PATH, Command, family, in_options
 from .judging import check_header, judge, weighing
 from .options import (

@@ -22,12 +22,12 @@ from ..errors import InputError, ReconformError, nearest
 from ..explain import IN_BRACKETS, NO_REFERENCE, Explanation
 from ..explain.features import Unusual, labelled, unusual_features
 from ..files import Layout, Table, check_output, open_batches, result
-from ..files.cells import labels_in, to_python
 from ..files.formats import called, is_standard, query_of
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
 from ..reporting import render, write_page
 from ..reporting.words import shorten
 from ..statistics.bounds import false_discovery_table
+from ..tables.cells import labels_in, to_python
 from ..weights import Weights
 from .declare import in_options
 from .options import FAILURES, Columns, Deciding, Files, Writing

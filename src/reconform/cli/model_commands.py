@@ -21,7 +21,6 @@ from rich.filesize import decimal
 from .. import models
 from ..assumption.history import change_since, earlier_run
 from ..atomic import check_place
-from ..detectors.prepare import Feature
 from ..display import percent
 from ..errors import InputError, ReconformError
 from ..extras import extra
@@ -31,6 +30,7 @@ from ..files.reading import plain_time
 from ..models import ROW_COLUMNS, ModelInfo, check_can_be_saved
 from ..models.archive import refusing
 from ..records import Plain, Reader, Writer, record_of, require
+from ..tables import Feature
 from . import INPUT, sentence_of
 from .declare import MODEL, PATH, Command, family, file, flag, in_options, names_typed, option
 from .detect import facts_of, fit_detector, read_rows

@@ -489,7 +489,13 @@ class Files:
         return self._layout(self.format)
 
     def _layout(self, format: str | None) -> Layout:
-        return Layout(format, self.delimiter, self.decimal, self.missing, self.no_header)
+        return Layout(
+            format=format,
+            delimiter=self.delimiter,
+            decimal=self.decimal,
+            missing=self.missing,
+            no_header=self.no_header,
+        )
 
 
 def _tells_format(path: str) -> bool:

@@ -10,27 +10,15 @@ measure distances do it themselves (`detectors.prepared`); for all others a pipe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from ..errors import MOST_LISTED, ReconformError, listed, nearest
-from ..frames import (
-    CALENDAR,
-    ELAPSED,
-    Column,
-    checked_rows,
-    columns_of,
-    frame_as_it_is,
-    label_code,
-    package_of,
-    read_column,
-    refuse_times,
-    time_columns,
-)
+from ..errors import MOST_LISTED, ReconformError, listed, warn_once
+from ..frames import Column, checked_rows, frame_as_it_is, label_code, opened
+from ..tables import Feature
 from . import Auto, NativeDetector, resolve_detector
 from .prepared import CATEGORIES, MOST_ENCODED, Labels, Prepared, own_columns
 from .registry import entry_of
@@ -41,43 +29,6 @@ if TYPE_CHECKING:
 # Detectors of others that look at one column at a time by order alone: the scale of columns is
 # nothing to them. By class name, since PyOD is optional and slow to import.
 SCALE_FREE = frozenset({"iforest", "isolationforest"})
-
-
-@dataclass(frozen=True)
-class Feature:
-    """A column that the detector looks at, and how it becomes a number.
-
-    Attributes
-    ----------
-    name : str
-    labels : tuple of str or None
-        The categories of the reference; None for a column of numbers.
-    made : tuple of str, optional
-        For what is made of a date: its column, how dates are written there, and which part it is.
-
-    Examples
-    --------
-    >>> Feature("colour", ("blue", "red")).is_category
-    True
-    """
-
-    name: str
-    labels: tuple[str, ...] | None = None
-    made: tuple[str, str, str] | None = None
-
-    @property
-    def column(self) -> str:
-        """The column of a table that it is read from."""
-        return self.name if self.made is None else self.made[0]
-
-    @property
-    def is_category(self) -> bool:
-        """Whether the column holds labels instead of numbers."""
-        return self.labels is not None
-
-
-# A column of text with more labels than this, most of them in a single row, is an identifier.
-FEW_LABELS = 20
 
 
 # Labels of all columns together, each of which is looked up for every part of the new rows.
@@ -113,11 +64,14 @@ def too_many_labels(features: Sequence[Feature], rows: int) -> str | None:
 class Prepare(BaseEstimator):
     """Any detector, for frames with text and missing values.
 
-    Text is taken as categories: a column of zeros and ones per label, with missing, and a label
-    that the reference does not have, as labels like others. A missing number becomes the median,
-    and a column says where numbers were missing. For detectors that measure distances the numbers
-    are brought to one scale. All of this is learned from the rows of each model, so that no
-    held-out row has a part in it, and nothing that is proven is lost.
+    Columns are told apart as in files: dates are read by hour, weekday and month; identifiers, free
+    text and empty columns are left out, with a warning that names them. Other text is taken as
+    categories: a column of zeros and ones per label, with missing, and a label that the reference
+    does not have, as labels like others. A missing number becomes the median, and a column says
+    where numbers were missing. For detectors that measure distances the numbers are brought to one
+    scale. All of this is learned from the rows of each model, so that no held-out row has a part in
+    it, and nothing that is proven is lost. A detector of ours that is given a frame with text,
+    dates or gaps is prepared by itself.
 
     Parameters
     ----------
@@ -178,119 +132,35 @@ class Prepare(BaseEstimator):
         [('x', None), ('colour', ('blue', 'red'))]
         """
         X = frame_as_it_is(X)
-        if package_of(X) is None:
-            numbers = np.asarray(checked_rows(X), dtype=np.float64)
-            names: list[Any] = list(range(numbers.shape[1] if numbers.ndim == 2 else 0))
-            columns = [Column(numbers[:, j]) for j in names]
-        else:
-            times = time_columns(X)
-            if times:
-                refuse_times(listed(times))
-            names = list(columns_of(X))
-            columns = [read_column(cells) for cells in columns_of(X).values()]
-        for name in self.categories:
-            if name not in names:
-                raise ReconformError(
-                    f"`categories` names a column {name!r} that is not there."
-                    f"{nearest(str(name), list(map(str, names)))} There are "
-                    f"{listed(map(str, names))}."
-                )
-        features = tuple(
-            Feature(str(name), self._labels(str(name), column, name in self.categories))
-            for name, column in zip(names, columns, strict=True)
-        )
-        many = too_many_labels(features, len(X))
-        if many is not None:
-            raise ReconformError(many)
-        return features
+        if opened(X) is not None:
+            from ..tables.columns import uses_in_frame
 
-    def _labels(self, name: str, column: Column, is_label: bool) -> tuple[str, ...] | None:
-        if column.values is not None and not is_label:
-            return None
-        labels = tuple(sorted(set(column.words)))
-        present = sum(column.rows_by_label)
-        if column.values is None and len(labels) > max(FEW_LABELS, present / 2):
+            uses = uses_in_frame(X, tuple(map(str, self.categories)))
+            features = tuple(feature for use in uses for feature in use.features)
+            many = too_many_labels(features, len(X))
+            left = [f"{use.name!r} ({use.said})" for use in uses if not use.features]
+            if many is not None or not features:
+                raise ReconformError(many or f"no column of X is left to use: {listed(left)}.")
+            if left:
+                warn_once(self, "left out", f"X: not used: {', '.join(left)}.", UserWarning)
+            return features
+        numbers = np.asarray(checked_rows(X), dtype=np.float64)
+        width = numbers.shape[1] if numbers.ndim == 2 else 0
+        gone = [name for name in self.categories if name not in range(width)]
+        if gone:
             raise ReconformError(
-                f"the column {name!r} has a different text in most rows ({len(labels):,} in "
-                f"{present:,} rows): identifiers are no categories; leave it out."
+                f"`categories` names a column {gone[0]!r}, and X is an array of {width} columns, "
+                "which go by their positions, from 0."
             )
-        return labels
+        columns = [Column(numbers[:, j]) for j in range(width)]
+        return tuple(
+            Feature(str(j), tuple(sorted(column.words)) if j in self.categories else None)
+            for j, column in enumerate(columns)
+        )
 
     def for_features(self, features: Sequence[Feature]) -> Pipeline | Prepared:
         """Make the detector for these columns, as `prepared` does."""
         return prepared(self.detector, features, distance_based=self.distance_based)
-
-
-def describe(features: Sequence[Feature]) -> list[dict[str, Any]]:
-    """Write features as plain data, for a saved model's manifest.
-
-    Examples
-    --------
-    >>> describe([Feature("x"), Feature("colour", ("blue", "red"))])
-    [{'name': 'x', 'kind': 'number'},
-     {'name': 'colour', 'kind': 'category', 'labels': ['blue', 'red']}]
-    """
-    return [_described(feature) for feature in features]
-
-
-def _described(feature: Feature) -> dict[str, Any]:
-    if feature.made is not None:
-        return {"name": feature.name, "kind": "date", "made": list(feature.made)}
-    if feature.labels is None:
-        return {"name": feature.name, "kind": "number"}
-    return {"name": feature.name, "kind": "category", "labels": list(feature.labels)}
-
-
-def dated(column: str, written: str, parts: Sequence[str]) -> tuple[Feature, ...]:
-    """Make the features of a date: two for every part of the calendar, as on a clock.
-
-    Examples
-    --------
-    >>> [feature.name for feature in dated("when", "iso", ["hour"])]
-    ['when: hour (sin)', 'when: hour (cos)']
-    """
-    waves = [
-        wave
-        for part in parts
-        for wave in ([part] if part == ELAPSED else [f"{part} (sin)", f"{part} (cos)"])
-    ]
-    return tuple(Feature(f"{column}: {wave}", made=(column, written, wave)) for wave in waves)
-
-
-def restore(description: Sequence[Mapping[str, Any]]) -> tuple[Feature, ...]:
-    """Read features back from what `describe` wrote; refuse anything else.
-
-    Examples
-    --------
-    >>> features = (Feature("x"), Feature("colour", ("blue", "red")))
-    >>> restore(describe(features)) == features
-    True
-    """
-    features = tuple(_restore_one(entry) for entry in description)
-    names = [feature.name for feature in features]
-    if len(set(names)) < len(names):
-        raise ReconformError(f"features must have distinct names; got {names!r}.")
-    return features
-
-
-def _restore_one(entry: Mapping[str, Any]) -> Feature:
-    match dict(entry):
-        case {"name": str(name), "kind": "number", **rest} if not rest:
-            return Feature(name)
-        case {"name": str(name), "kind": "date", "made": [str(column), str(how), str(part)]} if (
-            part in CALENDAR and len(entry) == 3
-        ):
-            return Feature(name, made=(column, how, part))
-        case {"name": str(name), "kind": "category", "labels": list(labels), **rest} if (
-            not rest
-            and all(isinstance(label, str) for label in labels)
-            and len(set(labels)) == len(labels)
-        ):
-            return Feature(name, tuple(labels))
-    raise ReconformError(
-        "a feature must have a name, a kind ('number', 'category' or 'date') and, for a category, "
-        f"distinct labels; got {entry!r}."
-    )
 
 
 def make_prepared(

@@ -20,7 +20,6 @@ from ..assumption.closeness import in_units
 from ..detectors import Auto, NativeDetector, resolve_detector
 from ..detectors.auto import name_of
 from ..detectors.base import Attribution, by_replacing, in_shares
-from ..detectors.prepare import Feature, Prepare
 from ..detectors.prepared import category_columns
 from ..display import html_table, text_table
 from ..ensemble import Ensemble
@@ -29,6 +28,8 @@ from ..ensemble.grouped import GroupedEnsemble
 from ..ensemble.split_choice import SplitChoice
 from ..errors import ReconformError
 from ..frames import columns_of, frame_as_it_is, mixed, package_of, read_column, stacked
+from ..intake import preparing
+from ..tables import Feature
 from .features import (
     FeatureColumn,
     FeatureTable,
@@ -713,8 +714,9 @@ def explainer_for(
     if known is None:
         return None
     detector = cad.detector
-    if isinstance(detector, Prepare):
-        detector = detector.for_features(cad.features)
+    prepare = preparing(detector, None, cad.state_.intake)
+    if prepare is not None:
+        detector = prepare.for_features(cad.features)
     resolved = resolve_detector(detector, cad.larger_is, refit=not cad.plan_.row.frozen)
     columns: tuple[Feature, ...] = tuple(features or ())
     columns = columns or getattr(cad.state_.intake, "columns", ())

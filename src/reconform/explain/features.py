@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..arrays import AnyArray, BoolArray, FloatArray
-from ..detectors.prepare import Feature
 from ..frames import label_code
+from ..tables import Feature
 
 # A label that the reference does not have, where nobody knows how it is spelt.
 UNKNOWN = "a label that the reference lacks"

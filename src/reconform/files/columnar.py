@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from .cells import arrow_can, plain_schema, plain_tables, words
+from ..tables import Source
+from ..tables.cells import arrow_can, plain_schema, plain_tables, words
 
 # Pages of a column chunk are read through a buffer of this size: a file that is one huge row
 # group must not be in memory at once.
@@ -35,37 +36,6 @@ LOST = (struct.error, IndexError, RecursionError)
 # Batches of an Arrow file are read one by one. Where they are larger than this the file is mapped
 # instead, and the system decides what part of it stays in memory.
 LARGE_BATCH = 1 << 28
-
-
-class Source:
-    """A table that can be read from its start any number of times.
-
-    Attributes
-    ----------
-    path : Path
-        Where it is read from: the file, or the spool of a pipe.
-    label : str
-        What to call it in messages.
-    schema : pyarrow.Schema
-    rows : int or None
-        Number of rows, where the file tells it beforehand.
-    is_text : bool
-        Whether every cell is text that is yet to be read as a number.
-    """
-
-    path: Path
-    label: str
-    schema: Any
-    rows: int | None = None
-    is_text = False
-
-    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        """Yield Arrow tables of about `rows` rows, with these columns at least."""
-        raise NotImplementedError
-
-    def line(self, row: int) -> int | None:
-        """Line of a row (from 0) in a text file, from 1."""
-        return None
 
 
 class ParquetSource(Source):

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ..errors import InputError
 from ..extras import extra
-from .cells import as_json, plain_schema, plain_table
+from ..tables.cells import as_json, plain_schema, plain_table
 from .formats import DUCKDB_SUFFIXES, PARQUET_FILES, Layout, Query, quoted
 
 # In the first bytes of a database.

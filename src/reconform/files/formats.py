@@ -12,14 +12,15 @@ import glob
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ..errors import InputError, ReconformError, listed
-from .columnar import ArrowSource, ParquetSource, ParquetWriter, Source
+from ..tables import Source, Written
+from .columnar import ArrowSource, ParquetSource, ParquetWriter
 from .text import TextSource, TextWriter
 
 DUCKDB_SUFFIXES = (".duckdb", ".ddb")
@@ -164,8 +165,8 @@ CONVERTED = (".jsonl", ".ndjson", ".json", ".xlsx")
 DELIMITER = "one ASCII character, and no quote or end of a line"
 
 
-@dataclass(frozen=True)
-class Layout:
+@dataclass(frozen=True, kw_only=True)
+class Layout(Written):
     """How a file is written, where its name does not say it.
 
     Attributes
@@ -190,8 +191,6 @@ class Layout:
 
     format: str | None = None
     delimiter: str | None = None
-    decimal: str = "."
-    missing: tuple[str, ...] = field(default=())
     no_header: bool = False
 
     def __post_init__(self) -> None:

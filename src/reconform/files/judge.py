@@ -29,16 +29,16 @@ from ..atomic import stops_by_exception
 from ..content import digests_of
 from ..deciding import Observed
 from ..detector import ConformalDetector
-from ..detectors.prepare import Feature
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
 from ..rule import Rule
 from ..scan import RowsPart, Scanned, scan
 from ..statistics.ranks import Ranks
+from ..tables import Feature
+from ..tables.cells import Fingerprint, to_python
 from ..updating import apart_from
 from ..weights import Weights
 from . import result
-from .cells import Fingerprint, to_python
 from .formats import layout_like, noted
 from .reading import Batches, ReadOptions, blaming, missing_counts, open_batches, open_units
 from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of

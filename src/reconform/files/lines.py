@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray
-from ..detectors.prepare import Feature
 from ..errors import InputError, listed, nearest, warn_once
 from ..frames import calendar_part, label_code, rounded_sentence
-from .cells import EXACT, MISSING, NUMBER, WHOLE, seconds
+from ..tables import Feature
+from ..tables.cells import EXACT, MISSING, NUMBER, WHOLE, seconds
 from .formats import Layout
 from .text import LONGEST_ROW
 

@@ -17,17 +17,34 @@ import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray, ObjectArray
 from ..assumption import seconds_of
-from ..detectors.prepare import Feature, too_many_labels
+from ..detectors.prepare import too_many_labels
 from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
 from ..frames import label_code, rounded_sentence
 from ..grouping import label_of
+from ..tables import Feature, Source, TableSource
+from ..tables.cells import (
+    Fingerprint,
+    all_numbers,
+    kind_of,
+    matrix,
+    numbers,
+    rounded,
+    texts,
+    to_python,
+)
+from ..tables.columns import (
+    ColumnSurvey,
+    Use,
+    labels_of,
+    refuse_new,
+    refuse_reference,
+    survey,
+    too_many_rows,
+    uses_of,
+)
 from ..units import UnitFeatures, UnitRows, by_time, codes_of_units, periods
-from .cells import Fingerprint, all_numbers, kind_of, matrix, numbers, rounded, texts, to_python
-from .columnar import Source
 from .formats import FORMATS, Layout, noted
-from .kinds import Use, uses_of
 from .source import CachedSource, open_source, opened_once
-from .survey import ColumnSurvey, labels_of, refuse_new, refuse_reference, survey, too_many_rows
 
 # A batch is at most this many rows, and about this many cells; and bytes, where cells are long.
 BATCH_ROWS = 1 << 16
@@ -490,19 +507,6 @@ def _of_units(rows: UnitRows, table: Any, unit: str, group: str | None) -> Any:
     return pa.table({unit: pa.array(rows.names.tolist(), pa.string()), **rest})
 
 
-class _UnitSource(Source):
-    """Units of a file as a table in memory."""
-
-    def __init__(self, source: Source, table: Any) -> None:
-        self.path, self.label = source.path, source.label
-        self.schema, self.rows, self._table = table.schema, table.num_rows, table
-
-    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        """Yield parts of the table."""
-        for start in range(0, self.rows or 0, rows):
-            yield self._table.slice(start, rows).select(list(columns))
-
-
 @contextmanager
 def open_units(
     path: str | Path, known: UnitFeatures, read: ReadOptions, *, allow_missing: bool
@@ -542,7 +546,7 @@ def open_units(
             made = made.append_column(name, pa.array(values))
         features = [Feature(name) for name in known.names]
         batch_rows = read.batch_rows or default_batch_rows(len(made.column_names))
-        source = _UnitSource(raw.source, made)
+        source = TableSource(made, raw.source.label, raw.source.path)
         batches = Batches(source, features, layout, allow_missing, batch_rows, group)
         batches.units = rows
         yield batches

@@ -21,8 +21,8 @@ from ..discoveries import USUAL_FIRST, BaseDiscoveries, CountedDiscoveries, Disc
 from ..errors import InputError, ReconformError
 from ..explain import Explainer, Explanation, Judged, explainer_for
 from ..statistics.fdr import Decision
+from ..tables.cells import PIECE_BYTES, labels_in, to_python
 from ..units import UnitRows
-from .cells import PIECE_BYTES, labels_in, to_python
 from .formats import FORMATS, Layout
 from .reading import Batches, ReadOptions
 from .source import SPILL_BYTES, row_sizes

@@ -23,8 +23,8 @@ from ..arrays import BoolArray, IndexArray
 from ..atomic import atomic_file
 from ..cleaning import BUDGET, Review, staying
 from ..errors import InputError
-from .cells import numbers, words
-from .columnar import Source
+from ..tables import Source
+from ..tables.cells import numbers, words
 from .formats import FORMATS, Layout
 from .reading import default_batch_rows
 from .source import open_source

@@ -34,8 +34,9 @@ from ..atomic import blamed_on_temporary_files, check_room, stops_by_exception
 from ..errors import InputError, listed
 from ..extras import extra
 from ..statistics.ranks import Ranks
-from .cells import is_text, varies, words
-from .columnar import ArrowSource, Source
+from ..tables import Source
+from ..tables.cells import is_text, varies, words
+from .columnar import ArrowSource
 from .databases import run_query
 from .formats import (
     CONVERTED,

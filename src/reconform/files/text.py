@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from ..errors import InputError
-from .cells import blocks, kind_of, words
-from .columnar import Source
+from ..tables import Source
+from ..tables.cells import blocks, kind_of, words
 
 # The reader has up to 32 blocks in memory. A row must fit into one: in wide tables they are larger.
 BLOCK_BYTES = 1 << 20

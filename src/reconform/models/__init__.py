@@ -22,9 +22,9 @@ from ..assumption import LookedUp, Occurrences, Order
 from ..assumption.order import CALENDAR, EPOCH, PERIODS
 from ..atomic import check_place
 from ..detector import TIES, ConformalDetector, FittedState
-from ..detectors import resolve_detector
+from ..detectors import NativeDetector, resolve_detector
 from ..detectors.foreign import LARGER_IS
-from ..detectors.prepare import Prepare, describe, restore
+from ..detectors.prepare import Prepare
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ModelFileError, ReconformError, check_probability
 from ..frames import PACKAGES, FrameRows
@@ -43,6 +43,7 @@ from ..records import (
     record_of,
     require,
 )
+from ..tables import describe, restore
 from ..units import UnitFeatures
 from .archive import (
     FORMAT,
@@ -353,6 +354,7 @@ def _write_intake(intake: Intake) -> dict[str, Json]:
 
 
 def _read_intake(json: Json, cad: ConformalDetector) -> Intake:
+    own = isinstance(cad.detector, str | list | tuple | NativeDetector)
     prepares, package = isinstance(cad.detector, Prepare), json.get("frames")
     if "features" not in json:
         require(not prepares and package is None, "the features are missing")
@@ -360,7 +362,7 @@ def _read_intake(json: Json, cad: ConformalDetector) -> Intake:
     columns = restore(json["features"])
     require(len(columns) == cad.n_features_in_, "the features are of another number")
     if package is None:
-        require(prepares, "the features do not fit the detector")
+        require(prepares or own, "the features do not fit the detector")
         return Coded(columns)
     require(not prepares and package in PACKAGES, "the frames are of no known kind")
     return Frames(columns, package)

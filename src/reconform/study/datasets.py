@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from ..arrays import BoolArray, FloatArray, IndexArray
-from ..detectors.prepare import Feature, Prepare
+from ..detectors.prepare import Prepare
 from ..errors import InputError, ReconformError, unknown_choice
 from ..extras import extra
 from ..files import Layout, TableOptions, read_labelled
@@ -27,6 +27,7 @@ from ..files.formats import query_of
 from ..files.reading import AS_THEY_ARE
 from ..frames import frame_as_it_is, package_of
 from ..intake import Coded
+from ..tables import Feature
 from .subjects import as_list, check_labels
 
 COMMIT = "3dac8221081e190f157d78e93bfa8867f90d0965"

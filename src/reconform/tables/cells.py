@@ -18,18 +18,24 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
-from ..detectors.prepare import Feature, describe
-from ..frames import calendar_part, label_code
-
-if TYPE_CHECKING:
-    from .formats import Layout
+from ..frames import (
+    REAL,
+    calendar_part,
+    columns_of,
+    holds_times,
+    is_missing,
+    label_code,
+    wall_clock,
+)
+from . import Feature, Written, describe
 
 # What the usual programs write for a missing value.
 MISSING = (
@@ -118,6 +124,40 @@ def plain_table(batch: Any) -> Any:
         except pa.ArrowException as error:
             raise pa.ArrowInvalid(f"the column {name!r}: {error}") from error
     return pa.table(columns, schema=target)
+
+
+def as_table(frame: Any) -> Any:
+    """Return a frame of any library as a table of plain types.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> as_table(pd.DataFrame({"x": [1, "a"], "y": pd.Categorical([2, None])})).to_pydict()
+    {'x': ['1', 'a'], 'y': ['2', None]}
+    """
+    columns = columns_of(frame)
+    arrays = [_as_array(cells) for cells in columns.values()]
+    return plain_table(pa.record_batch(arrays, names=list(map(str, columns))))
+
+
+def _as_array(cells: Any) -> Any:
+    """The cells of a column of a frame; of several kinds, or of labels by type, as text."""
+    labels = isinstance(cells.dtype, nw.Categorical | nw.Enum)
+    times = cells.dtype in (nw.Object, nw.Unknown) and holds_times(cells)
+    if not labels and not times:
+        try:
+            return cells.to_arrow()
+        except (pa.ArrowException, TypeError):
+            pass
+    values = [None if is_missing(cell) else cell for cell in cells.to_list()]
+    if times:
+        values = [None if cell is None else wall_clock(cell) for cell in values]
+    elif not labels and all(isinstance(cell, (*REAL, type(None))) for cell in values):
+        return pa.array(np.array(values, dtype=np.float64))
+    try:
+        return pa.array([None if x is None else str(x) for x in values] if labels else values)
+    except (pa.ArrowException, TypeError):
+        return pa.array([None if x is None else str(x) for x in values], pa.string())
 
 
 # Cells that are written once in a file and stand in many rows are spread out piece by piece.
@@ -401,7 +441,7 @@ def labels_in(cells: Any) -> Callable[[int, str], str | None]:
 # --- what a detector sees ------------------------------------------------------------------------
 
 
-def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, BoolArray]:
+def numbers(column: Any, layout: Written, *, parse: bool) -> tuple[FloatArray, BoolArray]:
     """Read a column as numbers, NaN where there is none, and mark cells that are no numbers.
 
     Text is parsed if it comes from a text file; in a Parquet or Arrow file it is meant as text.
@@ -409,8 +449,8 @@ def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, Bo
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from reconform.files import Layout
-    >>> numbers(pa.chunked_array([["1.5", " true", "n/a", "red"]]), Layout(), parse=True)
+    >>> from reconform.tables import Written
+    >>> numbers(pa.chunked_array([["1.5", " true", "n/a", "red"]]), Written(), parse=True)
     (array([1.5, 1. , nan, nan]), array([False, False, False,  True]))
     """
     values, unreadable = _numbers(column, layout, parse)
@@ -420,7 +460,7 @@ def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, Bo
     return values, unreadable
 
 
-def _numbers(column: Any, layout: Layout, parse: bool) -> tuple[FloatArray, BoolArray]:
+def _numbers(column: Any, layout: Written, parse: bool) -> tuple[FloatArray, BoolArray]:
     kind = kind_of(column.type)
     if kind == "number":
         return _to_float(column), np.zeros(len(column), dtype=bool)
@@ -447,7 +487,7 @@ def _numbers(column: Any, layout: Layout, parse: bool) -> tuple[FloatArray, Bool
     return values, _to_bool(pc.fill_null(pc.invert(is_number), False))
 
 
-def texts(column: Any, layout: Layout, *, parse: bool) -> Any:
+def texts(column: Any, layout: Written, *, parse: bool) -> Any:
     """Read a column as labels; null where the cell is missing."""
     cells = words(column)
     if not parse:
@@ -472,16 +512,16 @@ _ZONE = r"(:[0-9]{2}([.,][0-9]+)?) ?(Z|UTC|[+-][0-9]{2}:?[0-9]{2})$"
 
 
 def seconds(
-    column: Any, written: str, layout: Layout, *, parse: bool
+    column: Any, written: str, layout: Written, *, parse: bool
 ) -> tuple[FloatArray, BoolArray]:
     """Read dates as seconds since 1970 on the clock of the wall, and mark what are none.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from reconform.files import Layout
+    >>> from reconform.tables import Written
     >>> cells = pa.chunked_array([["1970-01-02T00:00:01+02:00", "", "soon"]])
-    >>> seconds(cells, "iso", Layout(), parse=True)
+    >>> seconds(cells, "iso", Written(), parse=True)
     (array([86401.,    nan,    nan]), array([False, False,  True]))
     """
     if kind_of(column.type) == "time":
@@ -530,15 +570,15 @@ def _typed_seconds(column: Any) -> FloatArray:
     return np.array(values, dtype=np.float64) / per
 
 
-def codes(column: Any, layout: Layout, *, parse: bool) -> FloatArray:
+def codes(column: Any, layout: Written, *, parse: bool) -> FloatArray:
     """Read a column as the codes of its labels; NaN where a cell is missing.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from reconform.files import Layout
+    >>> from reconform.tables import Written
     >>> column = pa.chunked_array([["red", "", "red"]])
-    >>> codes(column, Layout(), parse=True) == label_code("red")
+    >>> codes(column, Written(), parse=True) == label_code("red")
     array([ True, False,  True])
     """
     cells = texts(column, layout, parse=parse)
@@ -552,7 +592,7 @@ def codes(column: Any, layout: Layout, *, parse: bool) -> FloatArray:
 
 
 def all_numbers(
-    columns: Sequence[Any], layout: Layout, *, parse: bool
+    columns: Sequence[Any], layout: Written, *, parse: bool
 ) -> tuple[FloatArray, BoolArray]:
     """Read columns as numbers, as `numbers` does; a row of the results for each of them."""
     shape = (len(columns), len(columns[0]) if columns else 0)
@@ -564,7 +604,7 @@ def all_numbers(
 
 
 def matrix(
-    table: Any, features: Sequence[Feature], layout: Layout, *, parse: bool
+    table: Any, features: Sequence[Feature], layout: Written, *, parse: bool
 ) -> tuple[FloatArray, bool]:
     """Read the features into a matrix; say whether a cell is neither a number nor missing."""
     X = np.empty((table.num_rows, len(features)))
@@ -597,10 +637,10 @@ def rounded(table: Any, features: Sequence[Feature], X: FloatArray, *, parse: bo
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from reconform.files import Layout
+    >>> from reconform.tables import Written
     >>> table = pa.table({"id": [2**53 + 1, 5], "x": [1e300, 2.0]})
     >>> features = [Feature("id"), Feature("x")]
-    >>> rounded(table, features, matrix(table, features, Layout(), parse=False)[0], parse=False)
+    >>> rounded(table, features, matrix(table, features, Written(), parse=False)[0], parse=False)
     ['id']
     """
     large = np.abs(X) >= EXACT
