@@ -32,6 +32,7 @@ from reconform import (
     save,
 )
 from reconform.detectors.prepare import prepared
+from reconform.files import read_reference
 from reconform.frames import label_code, numbers_of, read_column
 from reconform.tables import Feature
 
@@ -264,6 +265,61 @@ def test_names_that_are_there_twice_or_not_at_all():
     assert np.array_equal(plain.p_values(numbers.to_numpy()), cad.p_values(numbers))
 
 
+@pytest.mark.filterwarnings("ignore::reconform.errors.ReferenceWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frame_is_read_like_a_file(tmp_path, kind):
+    """Text, dates, gaps and identifiers, without any option: the same features and numbers."""
+    rng, n = np.random.default_rng(0), 120
+    rows = pd.DataFrame(
+        {
+            "id": [f"A{i:04d}" for i in range(n)],
+            "when": pd.date_range("2024-01-01", periods=n, freq="97min"),
+            "flow": np.where(np.arange(n) % 17 == 0, np.nan, rng.normal(size=n)),
+            "valve": rng.choice(["open", "shut"], n),
+        }
+    )
+    rows.to_parquet(tmp_path / "rows.parquet")
+    table = read_reference(tmp_path / "rows.parquet", prepare=None)
+    cad = ConformalDetector("knn", "split", random_state=0)
+    with pytest.warns(UserWarning, match=r"not used: 'id' \(id, different in most rows"):
+        cad.fit(KINDS[kind](rows))
+    assert cad.features == table.features
+    assert list(cad.feature_names_in_) == list(table.names)
+    expected = ConformalDetector(prepared("knn", table.features), "split", random_state=0)
+    assert np.array_equal(
+        cad.p_values(KINDS[kind](rows[::-1])), expected.fit(table.X).p_values(table.X[::-1])
+    )
+    odd = rows.assign(flow="high")
+    with pytest.raises(ReconformError, match=r"^X: text where the reference has numbers.*'flow'"):
+        cad.p_values(KINDS[kind](odd))
+    save(cad, tmp_path / "model.rcad")
+    again = load(tmp_path / "model.rcad").discover(KINDS[kind](rows))
+    assert np.array_equal(again.p_values, cad.discover(KINDS[kind](rows)).p_values)
+
+
+def test_what_prepares_itself():
+    """Labels by type, nullable types, several kinds of cells: as what they say."""
+    n = 40
+    frame = pd.DataFrame(
+        {
+            "site": pd.Categorical(np.arange(n) % 3),
+            "count": pd.array([None, *(np.arange(1, n) % 7)], dtype="Int64"),
+            "mixed": [1, "a"] * (n // 2),
+            "day": pd.period_range("2024-01-01", periods=n, freq="D"),
+            "none": None,
+        }
+    )
+    with pytest.warns(UserWarning, match="'none' .empty"):
+        cad = ConformalDetector("knn", "split", random_state=0).fit(frame)
+    found = {one.name: one.labels for one in cad.features}
+    assert found["site"] == ("0", "1", "2")
+    assert found["mixed"] == ("1", "a")
+    assert found["count"] is None
+    assert {"day: weekday (sin)", "day: weekday (cos)"} <= set(found)
+    plain = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE[["x", "y"]])
+    assert plain.n_features_in_ == 2
+
+
 # --- sentences -----------------------------------------------------------------------------------
 
 
@@ -271,7 +327,6 @@ def test_names_that_are_there_twice_or_not_at_all():
 @pytest.mark.parametrize(
     ("detector", "way_out"),
     [
-        ("knn", r"Prepare\(detector\)"),
         (IsolationForest(n_estimators=5), r"Prepare\(detector\)"),
         (make_pipeline(StandardScaler(), Median()), "ColumnTransformer"),
     ],
@@ -291,7 +346,7 @@ def test_missing_numbers_get_a_sentence():
         with pytest.raises(
             ReconformError, match=r"missing in the column 'y', and.*Prepare"
         ) as said:
-            ConformalDetector("knn").fit(gone)
+            ConformalDetector(Median()).fit(gone)
         assert "supervised" not in str(said.value)
     with pytest.raises(ReconformError, match=r"NaN: values are missing, and this detector takes"):
         ConformalDetector("knn").fit(frame.to_numpy())
@@ -325,13 +380,8 @@ DATES = {
 @pytest.mark.parametrize("frame", DATES.values(), ids=DATES.keys())
 @pytest.mark.parametrize(
     "detector",
-    [
-        "knn",
-        Prepare("knn"),
-        IsolationForest(n_estimators=5),
-        make_pipeline(StandardScaler(), Median()),
-    ],
-    ids=["knn", "Prepare", "IsolationForest", "pipeline"],
+    [IsolationForest(n_estimators=5), make_pipeline(StandardScaler(), Median())],
+    ids=["IsolationForest", "pipeline"],
 )
 def test_dates_get_our_sentence(frame, detector):
     with pytest.raises(ReconformError, match=r"dates or times \('when'\).*hour of the day"):
@@ -556,10 +606,10 @@ def test_what_prepare_refuses():
     with pytest.raises(ReconformError, match=r"`categories` names a column 'counts'.*'count'"):
         ConformalDetector(Prepare("knn", categories=["counts"]), "split").fit(REFERENCE)
     names = REFERENCE.assign(colour=[f"part {i}" for i in range(24)])
-    with pytest.raises(ReconformError, match="'colour' has a different text in most rows"):
+    with pytest.warns(UserWarning, match=r"not used: 'colour' \(id, different in most rows"):
         ConformalDetector(Prepare("knn"), "split").fit(names)
     cad = ConformalDetector(Prepare("knn"), "split", random_state=0).fit(REFERENCE)
-    with pytest.raises(ReconformError, match="'x' holds text, such as 'high', where the refer"):
+    with pytest.raises(ReconformError, match=r"text where the reference has numbers.*'x'.*'high'"):
         cad.p_values(NEW.assign(x="high"))
     with pytest.raises(ReconformError, match="prefit"):
         ConformalDetector(Prepare("knn"), "prefit").fit(REFERENCE)

@@ -286,7 +286,9 @@ class Coded(_ByColumn):
         return self.columns
 
 
-def preparing(detector: Any, X: Any = None, intake: Intake | None = None) -> Prepare | None:
+def preparing(
+    detector: Any, X: Any = None, intake: Intake | None = None, larger_is: str | None = None
+) -> Prepare | None:
     """How a detector is prepared: as it says, or one of ours by itself for text, dates and gaps.
 
     It is told from a reference, or from how one was taken in.
@@ -295,12 +297,13 @@ def preparing(detector: Any, X: Any = None, intake: Intake | None = None) -> Pre
         return detector
     if isinstance(intake, Coded):
         return Prepare(detector)
-    if package_of(X) is None or not isinstance(resolve_detector(detector), NativeDetector):
+    resolved = None if package_of(X) is None else resolve_detector(detector, larger_is)
+    if not isinstance(resolved, NativeDetector):
         return None
-    times = bool(time_columns(X))
-    numbers = (read_column(cells).values for cells in columns_of(X).values())
-    odd = times or any(values is None or np.isnan(values).any() for values in numbers)
-    return Prepare(detector) if odd else None
+    numbers = [read_column(cells).values for cells in columns_of(X).values()]
+    gaps = any(values is not None and np.isnan(values).any() for values in numbers)
+    odd = time_columns(X) or any(values is None for values in numbers)
+    return Prepare(detector) if odd or (gaps and not resolved.accepts_nan) else None
 
 
 def taken_in(
@@ -323,7 +326,8 @@ def taken_in(
     intake : Intake
     """
     X = frame_as_it_is(X)
-    detector = preparing(detector, X) or detector
+    if refit:
+        detector = preparing(detector, X, None, larger_is) or detector
     if isinstance(detector, Prepare):
         if not refit:
             raise ReconformError(

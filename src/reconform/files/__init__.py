@@ -5,8 +5,6 @@
     columnar.py   Parquet and Arrow
     databases.py  rows of queries: DuckDB, SQLite, and patterns for files
     source.py     `open_source`: a table that can be read more than once, pipes included
-    cells.py      columns of a few plain types, and from their cells to float64
-    survey.py     what a table holds column by column, and the sentences that refuse it
     reading.py    `read_reference`, `read_labelled`, `open_batches`
     lines.py      rows that arrive as lines
     writing.py    `open_output`: whole or not at all

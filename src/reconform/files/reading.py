@@ -616,7 +616,8 @@ class Batches:
                 fit |= np.isnan(X[:, plain])
             if unreadable or not fit.all():
                 surveys = survey(self.source, used, self.layout, self.batch_rows)
-                refuse_new(self.source, surveys, self.features, allow_missing=self.allow_missing)
+                allows = self.allow_missing
+                refuse_new(self.source, surveys, self.features, self.layout, allow_missing=allows)
             if exact:
                 names = rounded(table, self.features, X, parse=self.source.is_text)
                 _tell_rounded(self.source, names, self)

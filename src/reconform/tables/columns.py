@@ -43,6 +43,7 @@ TIME = (
     r"^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}[/.]\d{1,2}[/.]\d{2,4}( .*)?$"
     r"|^\d{4}/\d{1,2}/\d{1,2}( .*)?$|^\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?$"
 )
+ROWS_AT_ONCE = 1 << 16
 # All labels of a reference together.
 LABEL_BYTES = 1 << 26
 COMMA = r"^[+-]?\d+(\.\d{3})*,\d+([eE][+-]?\d+)?$"
@@ -213,13 +214,18 @@ def refuse_new(
     source: Source,
     surveys: dict[str, ColumnSurvey],
     features: Sequence[Feature],
+    layout: Written,
     *,
     allow_missing: bool,
 ) -> None:
     """Refuse new rows with a sentence for every kind of trouble in them."""
     plain = [surveys[f.name] for f in features if not f.is_category and f.made is None]
     odd = [found for found in plain if found.is_odd]
-    dates = {f.column: surveys[f.column] for f in features if f.made is not None}
+    dates = {f.made[:2]: surveys[f.column] for f in features if f.made is not None}
+    for (column, written), found in dates.items():  # which a survey takes for no numbers
+        cells = (table.column(column) for table in source.tables([column], ROWS_AT_ONCE))
+        wrong = [seconds(some, written, layout, parse=source.is_text)[1].sum() for some in cells]
+        found.unreadable = int(sum(wrong))
     complaints = _Complaints(source)
     complaints.add(
         "something else than dates, or dates written otherwise than in the reference,",
@@ -551,7 +557,6 @@ def _category(column: _Both, *, named: bool) -> Use:
 # --- frames --------------------------------------------------------------------------------------
 
 FRAME = "X"
-ROWS_AT_ONCE = 1 << 16
 
 
 def uses_in_frame(frame: Any, categories: Sequence[str] = ()) -> list[Use]:
@@ -579,5 +584,5 @@ def rows_of_frame(frame: Any, features: Sequence[Feature]) -> FloatArray:
     if unreadable:
         source = TableSource(table, FRAME)
         found = survey(source, table.column_names, Written(), ROWS_AT_ONCE)
-        refuse_new(source, found, features, allow_missing=True)
+        refuse_new(source, found, features, Written(), allow_missing=True)
     return rows
