@@ -356,7 +356,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         if suited is not method and isinstance(suited, Full):
             self.state_.reference = X  # a batch of very many rows wants a split of these
         asked = self._groups_of_reference(groups, blocks, method, len(X))
-
         contents = Contents.of(X, n_jobs=self.n_jobs)
         plan = plan_for(suited, contents, blocks if asked is None else asked.codes, plan_seed)
         fitter = Fitter(detector, self.n_jobs, self.verbose)
