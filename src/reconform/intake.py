@@ -44,7 +44,7 @@ from .frames import (
     validated_rows,
 )
 from .tables import Feature
-from .tables.columns import rows_of_frame
+from .tables.uses import rows_of_frame
 
 # Text with more labels than this is no category, and its labels are not kept.
 MOST_LABELS = 1_000

@@ -26,7 +26,7 @@ from .errors import ReconformError, listed
 from .frames import columns_of, frame_as_it_is, label_code, names_of, opened
 from .grouping import label_of
 from .tables import Feature
-from .tables.columns import rows_of_frame
+from .tables.uses import rows_of_frame
 
 # Labels of a column that are counted by name; the others together.
 MOST_LABELS = 20

@@ -133,7 +133,7 @@ class Prepare(BaseEstimator):
         """
         X = frame_as_it_is(X)
         if opened(X) is not None:
-            from ..tables.columns import uses_in_frame
+            from ..tables.uses import uses_in_frame
 
             uses = uses_in_frame(X, tuple(map(str, self.categories)))
             features = tuple(feature for use in uses for feature in use.features)

@@ -32,7 +32,7 @@ from ..tables.cells import (
     texts,
     to_python,
 )
-from ..tables.columns import (
+from ..tables.uses import (
     ColumnSurvey,
     Use,
     labels_of,

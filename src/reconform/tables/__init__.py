@@ -1,7 +1,7 @@
 """Tables, wherever they come from: columns of a few plain types, and what they are used as.
 
     cells.py    the cells of columns as numbers, labels and times
-    columns.py  what columns hold, what they are used as, and the sentences that refuse them
+    uses.py     what columns hold, what they are used as, and the sentences that refuse them
 
 Files and frames are read by the same rules: a row has the same numbers wherever it comes from.
 """
