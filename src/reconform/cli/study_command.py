@@ -268,7 +268,7 @@ def command_of(advice: Recommendation, study: Study) -> str | None:
         for option, names in (
             ("--id", tables.id_columns),
             ("--drop", [name for name in tables.drop if name != study.label]),
-            ("--columns", tables.uses or ()),
+            ("--columns", tables.columns or ()),
         ):
             words += [option, names_typed(names)] if names else []
         words += _layout(tables.layout or Layout())
