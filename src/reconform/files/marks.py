@@ -22,9 +22,9 @@ from ..arrays import BoolArray, IndexArray
 from ..atomic import check_place, write_atomic
 from ..content import digests_of
 from ..detector import ConformalDetector
-from ..detectors.prepare import Feature
 from ..discoveries import Discoveries
 from ..errors import InputError, ReconformError, listed
+from ..tables import Feature
 from ..updating import MARK_COLUMNS, Looked, marks_of, row_keys
 from .cells import Fingerprint, words
 from .formats import Layout
