@@ -25,8 +25,8 @@ from ..detector import ConformalDetector
 from ..discoveries import Discoveries
 from ..errors import InputError, ReconformError, listed
 from ..tables import Feature
+from ..tables.cells import Fingerprint, words
 from ..updating import MARK_COLUMNS, Looked, marks_of, row_keys
-from .cells import Fingerprint, words
 from .formats import Layout
 from .judge import Wanted, features_of, labels_of_rows
 from .reading import default_batch_rows, open_batches
