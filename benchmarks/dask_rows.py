@@ -26,8 +26,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reconform import Bootstrap, ConformalDetector, CrossValidation, RankCounts
-from reconform.statistics.aggregation import reduction
-from reconform.statistics.ranks import Calibration, calibrate, ranks_among, ranks_paired
+from reconform.statistics.ranks import Calibration, calibrate, ranks_among, ranks_paired, reduction
 
 Array = npt.NDArray[Any]
 

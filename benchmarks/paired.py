@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reconform.methods import Bootstrap
-from reconform.statistics.aggregation import reduction
-from reconform.statistics.ranks import Calibration, calibrate, ranks_paired
+from reconform.statistics.ranks import Calibration, calibrate, ranks_paired, reduction
 
 Array = npt.NDArray[Any]
 

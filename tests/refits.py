@@ -8,8 +8,7 @@ from sklearn.model_selection import ShuffleSplit
 
 from reconform import Bootstrap, CrossValidation, Jackknife, Resampling, Split
 from reconform.ensemble.refitting import RefitEnsemble
-from reconform.statistics.aggregation import reduction
-from reconform.statistics.ranks import calibrate
+from reconform.statistics.ranks import calibrate, reduction
 
 SEED = np.random.SeedSequence(20261118)
 VARIANTS = ("plus", "basic", "pooled")

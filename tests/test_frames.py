@@ -475,7 +475,7 @@ def test_a_detector_whose_scores_say_nothing_is_named():
 def test_blocks_that_a_method_ignores_are_refused(method, said):
     X, groups = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) // 4
     fitted = IsolationForest(n_estimators=5, random_state=0).fit(X)
-    with pytest.raises(ReconformError, match=rf"does not look at blocks.*{said}"):
+    with pytest.raises(ReconformError, match=rf"ignores blocks.*{said}"):
         ConformalDetector(fitted if method == "prefit" else "knn", method).fit(X, blocks=groups)
     cad = ConformalDetector("knn", Resampling(GroupKFold(5))).fit(X, blocks=groups)
     assert cad.plan_.n_models == 5

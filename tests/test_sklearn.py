@@ -156,7 +156,7 @@ def test_blocks_that_nobody_asked_for_are_refused(routing):
     with pytest.raises(UnsetMetadataPassedError, match="blocks"):
         make_pipeline(StandardScaler(), grouped()).fit(X, blocks=GROUPS)
     asks = ConformalDetector("knn", "split").set_fit_request(blocks=True)
-    with pytest.raises(ReconformError, match="does not look at blocks"):
+    with pytest.raises(ReconformError, match="ignores blocks"):
         make_pipeline(StandardScaler(), asks).fit(X, blocks=GROUPS)
 
 

@@ -15,7 +15,7 @@ from commands import run
 from reconform import ConformalDetector, ReconformError, Rule, Weights
 from reconform.cli import main
 from reconform.ensemble import AugmentedScores
-from reconform.statistics.weighted import ranks_by_sight, ranks_of_one_model, whole_weights
+from reconform.statistics.weighted import ranks_by_refits, ranks_of_one_model, whole_weights
 
 
 def in_units(reference, own):
@@ -65,7 +65,7 @@ def test_kernels_against_the_definition(seed):
     ours, theirs = spread(rng, n), spread(rng, m)
     level, order = Fraction(2, 5), rng.permutation(n)
     weights = whole_weights(ours, theirs)
-    found = ranks_by_sight([(np.arange(m), own, others, order)], weights, level)
+    found = ranks_by_refits([(np.arange(m), own, others, order)], weights, level)
     expected = by_definition(own, others, range(m), ours[order], theirs, level)
     assert found.fractions == [p for p, _, _ in expected]
     assert found.lengths.tolist() == [length for _, length, _ in expected]
@@ -85,7 +85,7 @@ def test_one_model_is_the_same_scores_for_every_row(seed):
     quick = ranks_of_one_model(calibration, scores, weights, level)
     own = np.column_stack([np.tile(calibration, (m, 1)), scores])
     augmented = np.arange(m), own, np.tile(scores, (m, 1)), None
-    slow = ranks_by_sight([augmented], weights, level)
+    slow = ranks_by_refits([augmented], weights, level)
     for name in ("at_most", "total", "lengths", "limits"):
         assert np.array_equal(getattr(quick, name), getattr(slow, name)), name
     assert quick.e_values == slow.e_values

@@ -469,8 +469,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """Check both kinds of labels; read those to rank within."""
         if blocks is not None and not method.uses_groups:
             raise ReconformError(
-                f"method={self.method!r} does not look at blocks, and rows of one block would be "
-                "torn apart; leave `blocks` out, or use a method that keeps them together, such as "
+                f"method={self.method!r} ignores blocks, and would separate rows of one block; "
+                "leave `blocks` out, or use a method that keeps them together, such as "
                 "Resampling(GroupKFold(10))."
             )
         if blocks is not None and len(np.asarray(blocks)) != n:

@@ -404,7 +404,7 @@ class BaseDiscoveries(ABC):
         [('feature 0', '-1.533 to 1.48, median -0.1318', 'above all 200')]
         """
         raise ReconformError(
-            "only the ranks of these rows were counted: they are not here to be explained. Give a "
+            "only the ranks of these rows were counted, and the rows were not kept. Give a "
             "row to `explain` of the detector, which judges it by itself: cad.explain(row)."
         )
 
@@ -631,8 +631,8 @@ class Discoveries(BaseDiscoveries):
         """Explain rows by their positions, from 0; see `explain`."""
         if self.explainer is None:
             raise ReconformError(
-                "these rows are not here to be explained: the list was pickled, or the model that "
-                "made it was saved without reference rows. Explain rows where they are judged."
+                "these rows were not kept, so they cannot be explained: the list was "
+                "pickled, or the model that made it was saved without reference rows. Explain rows where they are judged."
             )
         places = [self.explainer.place(position) for position in positions]
         if None in places:

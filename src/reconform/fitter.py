@@ -113,7 +113,7 @@ def what_fits(method: Method, detector: Any, resolved: Detecting) -> Detecting:
     if not isinstance(method, Learned):
         return resolved
     learning = Learning(method)
-    classifier = learning.classifier()  # refuses what is none
+    classifier = learning.classifier()  # refuses anything else
     if detector == "auto":
         return learning
     classifier = prepared_classifier(classifier, resolved)

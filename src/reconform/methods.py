@@ -31,7 +31,7 @@ from .arrays import IndexArray, Int32Array
 from .content import Shuffle, by_position
 from .errors import ReconformError, check_count, check_probability, unknown_choice
 from .randomness import root_seed
-from .statistics.aggregation import Aggregate, check_aggregate
+from .statistics.ranks import Aggregate, check_aggregate
 
 VARIANTS = ("basic", "plus", "pooled")
 
@@ -594,8 +594,8 @@ class Resampling(Method):
                 return [train for train, _ in splitter.split(np.empty((n, 1)), None, groups)]
         except UserWarning:
             raise ReconformError(
-                f"splitter {self.splitter!r} does not look at blocks, and rows of one block would "
-                "be torn apart; leave `blocks` out, or use a splitter that keeps them together, "
+                f"splitter {self.splitter!r} ignores blocks, and would separate rows of one block; "
+                "leave `blocks` out, or use a splitter that keeps them together, "
                 "such as GroupKFold(10)."
             ) from None
         except (TypeError, ValueError) as error:

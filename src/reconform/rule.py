@@ -206,7 +206,7 @@ class Rule:
         return replace(self, validity="proven" if proven else "nominal")
 
     def grid(self, cad: ConformalDetector, *, together: bool = False) -> Grid:
-        """Tabulate what each rank of a fitted detector is worth; refuse what cannot be had.
+        """Tabulate the p-value of each rank of a fitted detector; refuse what cannot be computed.
 
         Parameters
         ----------
@@ -264,9 +264,9 @@ class Rule:
         return from_floats(conditional_table(cad.n_calibration_, self.conditional, self.confidence))
 
     def _joint_grid(self, cad: ConformalDetector, joint: JointRanks) -> JointGrid:
-        """Tabulate what each rank within several groups is worth."""
-        worth = VALIDITY[self.validity].grid
-        by_size = {n: worth(cad.plan_, cad.guarantee_, n) for n in set(joint.sizes.tolist())}
+        """Tabulate the p-value of each rank within several groups."""
+        grid_of = VALIDITY[self.validity].grid
+        by_size = {n: grid_of(cad.plan_, cad.guarantee_, n) for n in set(joint.sizes.tolist())}
         grids = [by_size[n] for n in joint.sizes.tolist()]
         if "storey_lambda" in self.row.options and cad.ties != "randomized":
             check_lambda(grids, self.storey_lambda)

@@ -18,7 +18,7 @@ from .rule import WITHIN_ALARMS, Rule
 from .statistics.certificates import MEASURED, PROVEN, Claim
 from .statistics.fdr import PROCEDURES, Outcome
 from .statistics.ranks import Candidate, Choice, Ranks
-from .statistics.weighted import WeightedRanks, ranks_by_sight, ranks_of_one_model, whole_weights
+from .statistics.weighted import WeightedRanks, ranks_by_refits, ranks_of_one_model, whole_weights
 from .weights import Weights
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class ByWeights:
                 yield one.rows, one.own, one.others, one.order
 
         whole = whole_weights(weights.reference, weights.new)
-        return ranks_by_sight(blocks(), whole, level)
+        return ranks_by_refits(blocks(), whole, level)
 
     def groups(self, rows: Any) -> tuple[GroupFound, ...]:
         """Nothing: weights and groups do not go together."""
@@ -164,7 +164,7 @@ class ByWeights:
             )
         claim = Claim(said, status, true.removeprefix("if "))
         claim = self.cad.guarantee_.after_cleaning(claim)
-        return replace(claim, full=f"{claim.full} {self.weights.worth}")
+        return replace(claim, full=f"{claim.full} {self.weights.remains}")
 
     def findings(self, together: Ranks | None) -> tuple[Finding, ...]:
         """Say what the weights are, in place of a test for a shift."""

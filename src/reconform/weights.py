@@ -161,10 +161,10 @@ class Weights:
     def __str__(self) -> str:
         how = "known" if self.known else "estimated"
         cut = f"; {self.clipped:,} were clipped" if self.clipped else ""
-        return f"Weights are {how}{cut}. {self.worth}"
+        return f"Weights are {how}{cut}. {self.remains}"
 
     @property
-    def worth(self) -> str:
+    def remains(self) -> str:
         """What the weights leave of the reference, in a sentence."""
         poor = "" if self.usable else ": too little of the reference is like the new rows"
         return (

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Plan
 from reconform.statistics import ranks as pvalues
-from reconform.statistics.aggregation import reduction
-from reconform.statistics.ranks import Calibration, calibrate, ranks_paired
+from reconform.statistics.ranks import Calibration, calibrate, ranks_paired, reduction
 
 # np.median and np.quantile warn where they make NaN of infinities; the kernels need not.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:numpy")

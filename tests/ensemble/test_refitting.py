@@ -9,8 +9,7 @@ from joblib import parallel_config
 from reconform import Bootstrap, CrossValidation, Jackknife, Split
 from reconform.ensemble.refitting import refit
 from reconform.methods import Resampling
-from reconform.statistics.aggregation import reduction
-from reconform.statistics.ranks import calibrate
+from reconform.statistics.ranks import calibrate, reduction
 
 
 class Witness:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reconform.statistics.aggregation import reduction
+from reconform.statistics.ranks import reduction
 
 
 @pytest.mark.parametrize("aggregate", ["mean", np.mean, "median", 0.3, lambda s: s.sum()])

@@ -140,8 +140,7 @@ def test_comparing_many_rows_with_many_models_stays_small():
 
     from reconform.ensemble import ResampledEnsemble
     from reconform.methods import Jackknife
-    from reconform.statistics.aggregation import reduction
-    from reconform.statistics.ranks import calibrate
+    from reconform.statistics.ranks import calibrate, reduction
 
     n, m = 2_000, 40_000
     plan = Jackknife().plan(n)

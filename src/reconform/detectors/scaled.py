@@ -21,8 +21,7 @@ from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble
 from ..ensemble.refitting import Algorithm, Model, OneModel, in_threads, refit
 from ..frames import stacked
 from ..methods import Full, Plan
-from ..statistics.aggregation import reduction
-from ..statistics.ranks import Calibration, Ranks, calibrate
+from ..statistics.ranks import Calibration, Ranks, calibrate, reduction
 from .scaling import Units, groups
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..errors import ReconformError
 from ..methods import Plan
 from ..parallel import run_blocks
-from ..statistics.aggregation import reduction
 from ..statistics.conditional_calibration import StepUp, e_value, e_value_of_one_model
 from ..statistics.ranks import (
     BLOCK_BYTES,
@@ -30,6 +29,7 @@ from ..statistics.ranks import (
     calibrate,
     ranks_among,
     ranks_paired,
+    reduction,
 )
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.

@@ -38,8 +38,7 @@ from ..errors import ReconformError, blame_input
 from ..frames import stacked
 from ..methods import Learned, Plan
 from ..randomness import Streams, mix_array
-from ..statistics.aggregation import reduction
-from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among
+from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among, reduction
 from . import MOST_ROWS, Ensemble, Survey, reference_calibration
 from .refitting import Algorithm, Model, allows_nan, checked_scores, seed_model
 
@@ -416,7 +415,7 @@ class Learning:
         return allows_nan(self.classifier())
 
     def classifier(self, n_jobs: int | None = None) -> Any:
-        """Return the classifier; refuse what is none."""
+        """Return the classifier; refuse anything else."""
         given = self.method.classifier
         if given is None:
             return default_classifier(n_jobs)

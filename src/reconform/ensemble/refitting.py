@@ -25,8 +25,7 @@ from ..errors import BatchDependenceError, ReconformError
 from ..frames import stacked
 from ..methods import Plan
 from ..parallel import run_jobs, run_threads, track
-from ..statistics.aggregation import reduction
-from ..statistics.ranks import Calibration, Ranks, calibrate
+from ..statistics.ranks import Calibration, Ranks, calibrate, reduction
 from . import AugmentedScores, Ensemble, ResampledEnsemble, blocks_of, reference_calibration
 
 _LOG = logging.getLogger(__name__)

@@ -59,8 +59,7 @@ from ..records import (
     require,
     within,
 )
-from ..statistics.aggregation import check_aggregate
-from ..statistics.ranks import Calibration
+from ..statistics.ranks import Calibration, check_aggregate
 from .estimators import UNITS, columns_in, largest_count, refit_units
 
 # --- plans ---

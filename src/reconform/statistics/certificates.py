@@ -636,7 +636,7 @@ class Validity:
     about : str
         What it gives, as the end of a sentence.
     grid : callable
-        What each rank is worth, from the plan, its guarantee and the number of calibration scores.
+        The p-value of each rank, from the plan, its guarantee and the number of calibration scores.
     on_batch : callable, optional
         From a guarantee and the name of a procedure to the function that decides a whole batch in
         memory (from a `RankedBatch` and the level to an `Outcome`), or to None where the grid is

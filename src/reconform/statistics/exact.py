@@ -2,7 +2,7 @@
 
 Decisions are made in integers and fractions; a float is for showing.
 
-The grid of p-values: what each rank is worth, in integers over one denominator.
+The grid of p-values: the p-value of each rank, in integers over one denominator.
 
 The usual grid is r / (n + 1). A correction that turns ranks into other p-values (a larger one
 for a theorem, calibration-conditional p-values) is another grid over the same ranks, so that

@@ -57,7 +57,7 @@ class Decision:
     tested : int
         Number of rows, m.
     grid : Grid
-        What each rank is worth.
+        The p-value of each rank.
     fdr : Fraction
         The level, exactly; of ``"false-alarms"`` their number.
     procedure : str
@@ -186,7 +186,7 @@ class RankCounts:
         storey_lambda : float
             Storey's λ, fixed beforehand; rounded up to the grid of p-values.
         grid : Grid, optional
-            What each rank is worth; by default r / (n + 1).
+            The p-value of each rank; by default r / (n + 1).
 
         Returns
         -------
@@ -388,14 +388,14 @@ def _step_up(
     low, high = row.factor(Totals(m, partial(_at_least, counts, grid)), **own)
     ranks = np.flatnonzero(counts.counts)
     upto = np.cumsum(counts.counts[ranks])
-    worth = grid.numerators[ranks]
+    numerators = grid.numerators[ranks]
     # p * factor <= level * k / m, multiplied out; Python's integers do not overflow.
     left_high = m * high.numerator * level.denominator
     right_high = grid.denominator * high.denominator * level.numerator
     left_low = m * low.numerator * level.denominator
     right_low = grid.denominator * low.denominator * level.numerator
     threshold, count = 0, 0
-    columns = (ranks[::-1].tolist(), worth[::-1].tolist(), upto[::-1].tolist())
+    columns = (ranks[::-1].tolist(), numerators[::-1].tolist(), upto[::-1].tolist())
     for r, w, k in zip(*columns, strict=True):
         if w * left_high <= k * right_high or (
             w * left_low <= k * right_low
@@ -404,22 +404,22 @@ def _step_up(
         ):
             threshold, count = r, k
             break
-    q_table = _q_table(counts, ranks, worth, upto, high / grid.denominator)
+    q_table = _q_table(counts, ranks, numerators, upto, high / grid.denominator)
     return Decision(threshold, count, m, grid, level, row.name, q_table)
 
 
 def _q_table(
-    counts: RankCounts, ranks: RankArray, worth: RankArray, upto: RankArray, factor: Fraction
+    counts: RankCounts, ranks: RankArray, numerators: RankArray, upto: RankArray, factor: Fraction
 ) -> FloatArray:
     table = np.ones(counts.n_calibration + 2)
     if not len(ranks):
         return table
     numerator, denominator = counts.rows * factor.numerator, factor.denominator
-    if max(numerator * int(worth[-1]), denominator * counts.rows) < 1 << 53:
+    if max(numerator * int(numerators[-1]), denominator * counts.rows) < 1 << 53:
         # both products are exact in a double, and one division rounds once
-        raw = (worth * float(numerator)) / (upto * float(denominator))
+        raw = (numerators * float(numerator)) / (upto * float(denominator))
     else:
-        pairs = zip(worth.tolist(), upto.tolist(), strict=True)
+        pairs = zip(numerators.tolist(), upto.tolist(), strict=True)
         raw = np.array([(w * numerator) / (k * denominator) for w, k in pairs])
     q = np.minimum(np.minimum.accumulate(raw[::-1])[::-1], 1.0)
     # A rank that no row has takes the q-value of the next one that occurs.
@@ -468,7 +468,7 @@ def adjust(
 
 
 def checked_p_values(p_values: npt.ArrayLike) -> FloatArray:
-    """Return p-values as an array; refuse what is none."""
+    """Return p-values as an array; refuse anything else."""
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1:
         raise ReconformError(f"p_values must be one-dimensional; got shape {p.shape}.")
@@ -508,10 +508,10 @@ def _storey(tally: Totals, storey_lambda: float | Fraction) -> Bounds:
 def _within_alarms(counts: RankCounts, grid: Grid, level: Fraction) -> Decision:
     """Flag p <= v / m, for v false alarms: each of at most m normal rows is flagged so often."""
     m = counts.rows
-    worth = grid.numerators[1:]
+    numerators = grid.numerators[1:]
     # p <= v / m, multiplied out: w m den(v) <= num(v) D; Python's integers do not overflow.
     limit = level.numerator * grid.denominator // (level.denominator * max(m, 1))
-    last = int(np.searchsorted(worth, min(limit, grid.denominator), side="right"))
+    last = int(np.searchsorted(numerators, min(limit, grid.denominator), side="right"))
     occupied = np.flatnonzero(counts.counts[: last + 1])
     threshold = int(occupied[-1]) if len(occupied) else 0
     count = int(counts.counts[: last + 1].sum())

@@ -259,7 +259,7 @@ class JointStepUp:
     """Benjamini-Hochberg at a level fixed beforehand, on ranks within groups.
 
     A row with p-value p is in a list of k rows iff p <= a (k - k // SPARE) / m: so every row is
-    worth the length of the shortest list that could hold it, an integer, whatever its group.
+    given the length of the shortest list that could hold it, an integer, whatever its group.
 
     Attributes
     ----------

@@ -163,8 +163,8 @@ class WeightedRanks:
         return np.array([p * m <= number for p in self.fractions], dtype=np.bool_)
 
 
-def ranks_by_sight(
-    sights: Iterable[tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]],
+def ranks_by_refits(
+    augmented: Iterable[tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]],
     weights: WholeWeights,
     level: Fraction,
     *,
@@ -176,7 +176,7 @@ def ranks_by_sight(
 
     Parameters
     ----------
-    sights : iterable of (rows, own, others, order)
+    augmented : iterable of (rows, own, others, order)
         As in `reconform.ensemble.AugmentedScores`.
     weights : WholeWeights
         Of all reference rows, in their order, and of the new rows.
@@ -191,7 +191,7 @@ def ranks_by_sight(
     m = len(weights.shift)
     top, bottom = _checked_line(level, m)
     out = np.zeros((5, m), dtype=np.int64)
-    for rows, own, others, order in sights:
+    for rows, own, others, order in augmented:
         here = weights if order is None else weights[order]
 
         def weigh(
@@ -221,7 +221,7 @@ def ranks_of_one_model(
 ) -> WeightedRanks:
     """Weigh new rows by the scores of one model that has seen none of the calibration rows.
 
-    Equal to `ranks_by_sight` with these scores for every row, but that no row of a list may be
+    Equal to `ranks_by_refits` with these scores for every row, but that no row of a list may be
     missing, in m steps per row.
 
     Parameters

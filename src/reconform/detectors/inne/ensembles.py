@@ -25,8 +25,7 @@ from ...content import Contents, draw_rows
 from ...ensemble import ResampledEnsemble, blocks_of, reference_calibration
 from ...methods import Plan
 from ...parallel import run_blocks, track
-from ...statistics.aggregation import reduction
-from ...statistics.ranks import Calibration, calibrate
+from ...statistics.ranks import Calibration, calibrate, reduction
 from ..entering import EnteredEnsemble
 from . import kernels
 

@@ -35,8 +35,7 @@ from ...ensemble import (
 )
 from ...methods import Plan
 from ...parallel import run_blocks
-from ...statistics.aggregation import reduction
-from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
+from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, reduction
 from .kernels import (
     augmented_scores,
     correct_by_tree,
