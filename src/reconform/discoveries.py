@@ -632,7 +632,8 @@ class Discoveries(BaseDiscoveries):
         if self.explainer is None:
             raise ReconformError(
                 "these rows were not kept, so they cannot be explained: the list was "
-                "pickled, or the model that made it was saved without reference rows. Explain rows where they are judged."
+                "pickled, or the model that made it was saved without reference rows. "
+                "Explain rows where they are judged."
             )
         places = [self.explainer.place(position) for position in positions]
         if None in places:
