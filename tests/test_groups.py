@@ -185,7 +185,11 @@ def literal_e_value(own, others, groups, j, references, level):
             here = np.delete(own, w) if groups[k] == mine else references[groups[k]]
             score = own[w] if k == j else others[k]
             p.append(Fraction(1 + int((here <= score).sum()), len(here) + 1))
-        mask = literal(p, level, "bh", None)
+        mask = [False] * m
+        for k in range(1, m + 1):  # lists of more than five rows at 19/20 of the level
+            line = level * max(min(k, 5), Fraction(19 * k, 20)) / m
+            if sum(one <= line for one in p) >= k:
+                mask = [one <= line for one in p]
         found.append(Fraction(int(mask[j]), max(sum(mask), 1)))
     mean = sum(found, Fraction(0)) / len(found)
     return found[-1] / mean if found[-1] else Fraction(0)

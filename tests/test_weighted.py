@@ -39,8 +39,8 @@ def by_definition(own, others, rows, reference, new, level):
             return min(at_most, Fraction(1))
 
         p_values = sorted([Fraction(0), *(p(others[i][k]) for k in range(m) if k != j)])
-        length = max(k for k in range(1, m + 1) if p_values[k - 1] <= level * (k - k // 20) / m)
-        line = level * (length - length // 20) / m  # of k rows k // 20 may be missing
+        length = max(k for k in range(1, m + 1) if p_values[k - 1] <= level * k / m)
+        line = level * length / m
         found = sum(w for w, s in zip(E, own[i], strict=True) if p(s) <= line)
         mine = p(own[i][-1])
         e = Fraction(total, found) if mine <= line and found else Fraction(0)

@@ -16,6 +16,7 @@ from .errors import ReconformError
 from .grouping import GroupFound
 from .rule import WITHIN_ALARMS, Rule
 from .statistics.certificates import MEASURED, PROVEN, Claim
+from .statistics.exact import SLACK
 from .statistics.fdr import PROCEDURES, Outcome
 from .statistics.ranks import Candidate, Choice, Ranks
 from .statistics.weighted import WeightedRanks, ranks_by_refits, ranks_of_one_model, whole_weights
@@ -133,7 +134,7 @@ class ByWeights:
                 yield one.rows, one.own, one.others, one.order
 
         whole = whole_weights(weights.reference, weights.new)
-        return ranks_by_refits(blocks(), whole, level)
+        return ranks_by_refits(blocks(), whole, level if m == 1 else level * SLACK)
 
     def groups(self, rows: Any) -> tuple[GroupFound, ...]:
         """Nothing: weights and groups do not go together."""

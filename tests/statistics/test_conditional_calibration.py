@@ -85,7 +85,7 @@ def test_one_model_equals_enumeration_on_scores(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_long_lists_may_miss_a_row_in_twenty(seed):
+def test_lists_that_are_longer_than_the_slack_is_for(seed):
     """As above, with lists of more than twenty rows; and the mean over all worlds is at most 1."""
     rng = np.random.default_rng(seed)
     n, m = 8, 45

@@ -16,6 +16,7 @@ Nothing here knows of detectors: an ensemble gives the e-value of a row (`Ensemb
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -24,28 +25,28 @@ import numpy as np
 from ..arrays import BoolArray, FloatArray, IntArray, RankArray
 from ..compiled import njit
 from .evalues import closed_e_bh
-from .exact import exact_fraction, usual
+from .exact import exact_fraction, rows_counted, usual
 from .fdr import Outcome, RankCounts
 from .joint import JointGrid, JointStepUp
-from .kernels import SPARE
 from .ranks import RankedBatch
 
 # --- one new row ---------------------------------------------------------------------------------
 
 
-def step_up_limits(level: float | Fraction, n: int, m: int, spare: int = 0) -> RankArray:
+def step_up_limits(
+    level: float | Fraction, n: int, m: int, counted: Callable[[int], Fraction] = Fraction
+) -> RankArray:
     """The largest ranks that lists of 0, 1, ..., m rows hold: the whole parts of a k (n + 1) / m.
 
-    With `spare`, k - k // spare stands for k.
+    With `counted`, what that says of k stands for k.
 
     Examples
     --------
     >>> step_up_limits(0.1, 99, 4)
     array([ 0,  2,  5,  7, 10])
     """
-    top, bottom = (exact_fraction("level", level) * (n + 1) / max(m, 1)).as_integer_ratio()
-    lengths = [k - k // spare if spare else k for k in range(m + 1)]
-    return np.array([k * top // bottom for k in lengths], dtype=np.int64)
+    step = exact_fraction("level", level) * (n + 1) / max(m, 1)
+    return np.array([int(counted(k) * step) for k in range(m + 1)], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +69,14 @@ class StepUp:
     def at(cls, level: float | Fraction, n: int, m: int) -> StepUp:
         """Lay the line for n reference rows and m new rows.
 
-        At the level itself, so that no step is lost where lists are short; where they are long,
-        one row in `SPARE` may be missing from them.
+        At the level itself where lists are short, a little below where they are not.
 
         Examples
         --------
-        >>> StepUp.at(0.1, 99, 40).limits[[1, 19, 20, 21]]
-        array([0, 4, 4, 5])
+        >>> StepUp.at(0.1, 99, 40).limits[[4, 8, 9]]
+        array([1, 1, 2])
         """
-        return cls(step_up_limits(level, n, m, SPARE), n + 1)
+        return cls(step_up_limits(level, n, m, rows_counted), n + 1)
 
     @property
     def highest(self) -> int:

@@ -18,9 +18,8 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
 from ..errors import ReconformError
-from .exact import Grid, exact_fraction
+from .exact import SHORT, SLACK, Grid, exact_fraction, rows_counted
 from .fdr import Decision, RankCounts
-from .kernels import SPARE
 from .ranks import Ranks
 
 # Products of integers below this are exact in a double.
@@ -258,7 +257,7 @@ def _values(grid: Grid) -> set[Fraction]:
 class JointStepUp:
     """Benjamini-Hochberg at a level fixed beforehand, on ranks within groups.
 
-    A row with p-value p is in a list of k rows iff p <= a (k - k // SPARE) / m: so every row is
+    A row with p-value p is in a list of k rows iff p <= a `rows_counted(k)` / m: so every row is
     given the length of the shortest list that could hold it, an integer, whatever its group.
 
     Attributes
@@ -286,14 +285,17 @@ class JointStepUp:
 
     def needed(self, groups: IndexArray, ranks: RankArray) -> RankArray:
         """Length of the shortest list that may hold rows of these ranks."""
-        top = self.m * self.level.denominator
-        bottom = self.level.numerator * (self.sizes + 1)
+        short = self._shortest(groups, ranks, self.level)
+        return np.where(short <= SHORT, short, self._shortest(groups, ranks, self.level * SLACK))
+
+    def _shortest(self, groups: IndexArray, ranks: RankArray, level: Fraction) -> RankArray:
+        """The least k with p m / level <= k."""
+        top = self.m * level.denominator
+        bottom = level.numerator * (self.sizes + 1)
         if (int(self.sizes.max(initial=0)) + 1) * top < 1 << 62:
-            least = -(-(ranks * top) // bottom[groups])
-        else:
-            pairs = zip(ranks.tolist(), bottom[groups].tolist(), strict=True)
-            least = np.array([-(-(r * top) // b) for r, b in pairs], dtype=np.int64)
-        return np.asarray(least + np.maximum(least - 1, 0) // (SPARE - 1))
+            return np.asarray(-(-(ranks * top) // bottom[groups]))
+        pairs = zip(ranks.tolist(), bottom[groups].tolist(), strict=True)
+        return np.array([-(-(r * top) // b) for r, b in pairs], dtype=np.int64)
 
     def count(self, needed: RankArray) -> int:
         """Count what is found among m rows: these, one of rank 0, and others out of reach."""
@@ -304,5 +306,5 @@ class JointStepUp:
 
     def limit(self, group: int, length: int) -> int:
         """The largest rank in a group that a list of this length holds."""
-        share = self.level * (length - length // SPARE) * (int(self.sizes[group]) + 1) / self.m
+        share = self.level * rows_counted(length) * (int(self.sizes[group]) + 1) / self.m
         return share.numerator // share.denominator

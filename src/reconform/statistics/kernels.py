@@ -341,10 +341,6 @@ def rank_single(
                 rank[x] += count_up_to(held, one[x], strictly)
 
 
-# Lists are a little shorter where x_j is a reference row: of k rows k // SPARE may be missing.
-SPARE = 20
-
-
 @njit(cache=True, nogil=True)
 def limit_of(top: int, bottom: int, length: int, total: int) -> int:
     """The whole part of top length total / bottom, without overflow."""
@@ -412,9 +408,9 @@ def weigh_rows(
         sorted_values = np.sort(values[:count])
         length = 1
         for k in range(2, m + 1):
-            if sorted_values[k - 2] <= limit_of(top, bottom, k - k // SPARE, total):
+            if sorted_values[k - 2] <= limit_of(top, bottom, k, total):
                 length = k
-        limit = limit_of(top, bottom, length - length // SPARE, total)
+        limit = limit_of(top, bottom, length, total)
         found = 0
         for k in range(n + 1):
             if upto[ends[k]] <= limit:

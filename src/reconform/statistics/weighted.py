@@ -172,8 +172,6 @@ def ranks_by_refits(
 ) -> WeightedRanks:
     """Weigh new rows, each by the scores of a model on the reference and the row.
 
-    Of k rows k // SPARE may be missing, as for certified lists without weights.
-
     Parameters
     ----------
     augmented : iterable of (rows, own, others, order)
@@ -221,8 +219,7 @@ def ranks_of_one_model(
 ) -> WeightedRanks:
     """Weigh new rows by the scores of one model that has seen none of the calibration rows.
 
-    Equal to `ranks_by_refits` with these scores for every row, but that no row of a list may be
-    missing, in m steps per row.
+    Equal to `ranks_by_refits` with these scores for every row, in m steps per row.
 
     Parameters
     ----------
