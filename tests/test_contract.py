@@ -47,6 +47,7 @@ from reconform.detectors import (
     LOF,
     Contrast,
     ContrastForest,
+    Extreme,
     IForest,
     Mahalanobis,
     Rarity,
@@ -85,6 +86,7 @@ TO_THE_BIT = {
     "knn, median of 4": KNN(n_neighbors=4, method="median"),
     "lof": LOF(n_neighbors=4),
     "rarity": Rarity(),
+    "extreme": Extreme(),
 }
 # Here leave-one-out and full are formulas, whose last digits are compared in their own files.
 FORMULAS = {"kde": KDE(1.0), "mahalanobis": Mahalanobis()}

@@ -40,6 +40,7 @@ from reconform.detectors import (
     Auto,
     Contrast,
     ContrastForest,
+    Extreme,
     IForest,
     Mahalanobis,
     Rarity,
@@ -81,6 +82,7 @@ DETECTORS_CHECKED = [
     *(KDE(), KDE(1.0), KDE(scale="robust")),
     *(Mahalanobis(), Mahalanobis(scale="robust")),
     Rarity(),
+    Extreme(),
 ]
 # As in PyOD and in scikit-learn with novelty=True, the offset comes from training rows that are not
 # their own neighbours, while predict finds each of them at distance 0 from itself; so fewer

@@ -68,7 +68,7 @@ from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
 from .tables import Feature
-from .units import MEAN, UnitFeatures, UnitRows, unit_rows
+from .units import MEAN, CutsRows, UnitFeatures, UnitRows, unit_rows
 from .updating import Looked, Update, apart_from, marks_of, reasons, row_keys, updated
 from .weighing import check_weighted
 from .weights import Weights
@@ -140,11 +140,11 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     detector : str, estimator, callable, or a list of these, default="auto"
         ``"auto"``, which tries several and chooses one for every new row (see
         `reconform.detectors.Auto`), or a list to choose from; ``"knn"``, ``"iforest"``,
-        ``"inne"``, ``"lof"``, ``"mahalanobis"``, ``"kde"``, ``"rarity"``, ``"contrast"`` or
-        ``"contrast-forest"`` (with ``method="full"``; see `reconform.detectors.Contrast`); a
-        scikit-learn outlier detector or a pipeline ending in one; a PyOD detector; an object with
-        ``fit`` and ``score_samples``; or a function ``fit(X) -> score(X)``, optionally
-        ``fit(X, random_state)``.
+        ``"inne"``, ``"lof"``, ``"mahalanobis"``, ``"kde"``, ``"rarity"``, ``"extreme"``,
+        ``"contrast"`` or ``"contrast-forest"`` (with ``method="full"``; see
+        `reconform.detectors.Contrast`); a scikit-learn outlier detector or a pipeline ending in
+        one; a PyOD detector; an object with ``fit`` and ``score_samples``; or a function
+        ``fit(X) -> score(X)``, optionally ``fit(X, random_state)``.
     method : str or Method, default="auto"
         ``"auto"``, which is ``"full"`` where that is cheap and ``"split"`` where rows are many
         (`reconform.methods.BySize`); ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``,
@@ -304,7 +304,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         anomalies: npt.ArrayLike | None = None,
         left_out: int = 0,
         times: npt.ArrayLike | None = None,
-        units: str | npt.ArrayLike | UnitFeatures | None = None,
+        units: str | npt.ArrayLike | CutsRows | UnitFeatures | None = None,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -329,7 +329,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             `reconform.review`. Lists say it.
         times : array-like of shape (n,), optional
             When every row was taken (docs/time): dates, times or numbers, or an index of times.
-        units : str or array-like of shape (n,), optional
+        units : str, array-like of shape (n,) or `reconform.timeseries.Windows`, optional
             What every row is part of: a column of X, names, or a period of `times` (``"day"``).
 
         Returns
@@ -402,7 +402,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         )
         return self.name_reference(rows.names.tolist())
 
-    def units_in(self, X: Any, units: str | npt.ArrayLike, times: Any = None) -> UnitRows:
+    def units_in(
+        self, X: Any, units: str | npt.ArrayLike | CutsRows, times: Any = None
+    ) -> UnitRows:
         """Read new rows and their units: `frame` has one row of features per unit.
 
         Parameters
@@ -885,7 +887,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         weights: Weights | None = None,
         groups: npt.ArrayLike | None = None,
         times: npt.ArrayLike | None = None,
-        units: str | npt.ArrayLike | None = None,
+        units: str | npt.ArrayLike | CutsRows | None = None,
         **rule: Unpack[RuleOptions],
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.

@@ -564,6 +564,11 @@ class Discoveries(BaseDiscoveries):
         return {**vars(self), "explainer": None}
 
     @property
+    def events(self) -> list[Any]:
+        """Flagged windows of a time series that are neighbours, as one event each."""
+        return [] if self.units is None else self.units.events(self.mask, self.p_values)
+
+    @property
     def certified(self) -> bool:
         """Whether the list was certified by conditional calibration."""
         return self.e_values is not None

@@ -13,13 +13,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from sklearn.utils.validation import _num_samples
 
-from .arrays import AnyArray, FloatArray, IndexArray, ObjectArray, UInt64Array
+from .arrays import AnyArray, BoolArray, FloatArray, IndexArray, ObjectArray, UInt64Array
 from .assumption import PERIODS, begun, seconds_of
 from .detectors.prepare import Prepare
 from .errors import ReconformError, listed
@@ -197,6 +197,10 @@ class UnitRows:
         np.minimum.at(first, self.codes, times)
         return first
 
+    def events(self, mask: BoolArray, p_values: FloatArray) -> list[Any]:
+        """Join flagged units that follow each other: only windows of a time series do."""
+        return []
+
     def within(self, name: Any, most: int = MOST_SHOWN) -> list[dict[str, Any]]:
         """Say which rows of a unit stand out most against the rows of the reference.
 
@@ -230,6 +234,13 @@ class UnitRows:
         ]
 
 
+class CutsRows(Protocol):
+    """What cuts rows into units by itself, such as `reconform.timeseries.Windows`."""
+
+    def rows(self, X: Any, known: Any = None) -> UnitRows:
+        """Read rows and cut them: of a reference, or new ones."""
+
+
 def unit_rows(
     X: Any, units: Any, known: UnitFeatures | None = None, times: FloatArray | None = None
 ) -> UnitRows:
@@ -246,6 +257,9 @@ def unit_rows(
     times : float array of shape (n,), optional
         Seconds.
     """
+    if hasattr(units, "rows"):
+        cuts: CutsRows = units
+        return cuts.rows(X, known)
     X = frame_as_it_is(X)
     if isinstance(units, str):
         frame = opened(X)
@@ -260,12 +274,12 @@ def unit_rows(
             )
     codes, names = codes_of_units(units, _num_samples(X))
     columns = Prepare("knn").features_of(X) if known is None else known.columns
-    rows = _numbers(X, columns)
+    rows = numbers_in(X, columns)
     made = UnitFeatures.of(columns, rows, names.tolist()) if known is None else known
     return UnitRows(rows, codes, names, made)
 
 
-def _numbers(X: Any, columns: Sequence[Feature]) -> FloatArray:
+def numbers_in(X: Any, columns: Sequence[Feature]) -> FloatArray:
     """Rows as numbers and codes of labels."""
     cells = columns_of(X)
     if not cells:

@@ -9,6 +9,7 @@ from .auto import Auto
 from .base import NativeDetector
 from .contrast import Contrast
 from .contrast_forest import ContrastForest
+from .extreme import Extreme
 from .foreign import ForeignDetector, adapt
 from .iforest import IForest
 from .inne import INNE
@@ -73,6 +74,7 @@ __all__ = [
     "Auto",
     "Contrast",
     "ContrastForest",
+    "Extreme",
     "ForeignDetector",
     "IForest",
     "Mahalanobis",

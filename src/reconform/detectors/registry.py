@@ -24,6 +24,7 @@ from .auto import AUTO_RECORD, Auto
 from .base import NativeDetector
 from .contrast import CONTRAST_RECORD, Contrast
 from .contrast_forest import CONTRAST_FOREST_RECORD, ContrastForest
+from .extreme import EXTREME_RECORD, Extreme
 from .foreign import adapt
 from .iforest import IFOREST_RECORD, IForest
 from .inne import INNE, INNE_RECORD
@@ -142,6 +143,14 @@ DETECTORS = {
             record=RARITY_RECORD,
             tried_with=(AS_IT_IS,),
             quick=True,
+        ),
+        Entry(
+            "extreme",
+            Extreme,
+            "Farthest Value",
+            "how far the farthest of a row's values lies out in its column",
+            scale_matters=False,
+            record=EXTREME_RECORD,
         ),
         Entry(
             "contrast",

@@ -31,19 +31,25 @@ from ..frames import PACKAGES, FrameRows
 from ..intake import Coded, Frames, Intake, Numbers
 from ..methods import METHODS, MOST_REFERENCE, recorded_methods, resolve_method
 from ..records import (
+    ROWS,
+    SCORES,
     Array,
     Budget,
     Json,
     Maybe,
+    OneOf,
     Plain,
     Reader,
     Record,
     Scalar,
+    Spec,
     Writer,
     record_of,
     require,
 )
 from ..tables import describe, restore
+from ..timeseries import WindowFeatures
+from ..timeseries.forecast import MOST_LAGS, Clock, Forecast
 from ..units import UnitFeatures
 from .archive import (
     FORMAT,
@@ -295,20 +301,49 @@ class RowColumns:
 
 ROW_COLUMNS = RowColumns()
 
-_UNITS = Maybe(
-    Record(
-        "Units",
-        UnitFeatures,
-        {
-            "columns": ROW_COLUMNS,
-            "missing": Plain(),
-            "centres": Array("f8", ndim=1),
-            "scales": Array("f8", ndim=1),
-            "keys": Array("u8", ndim=1),
-        },
-        _check_units,
-    )
+_OF_UNITS: dict[str, Spec] = {
+    "columns": ROW_COLUMNS,
+    "missing": Plain(),
+    "centres": SCORES,
+    "scales": SCORES,
+    "keys": Array("u8", ndim=1),
+}
+
+
+def _check_windows(value: WindowFeatures, n_features: int) -> None:
+    d, some, forecast = len(value.columns), len(value.series), value.forecast
+    width = 2 * d + len(value.missing)
+    require(width == n_features == len(value.centres) == len(value.scales), "other features")
+    require(bool((value.scales > 0).all() and (value.noise > 0).all()), "a spread is not above 0")
+    require(value.length > 0 and value.step > 0, "the windows have no length")
+    shapes = {
+        (some, d): (value.levels, value.spreads),
+        (some, MOST_LAGS, d): (value.tail,),
+        (some, MOST_LAGS): (value.tail_times,),
+        (some, 2): (value.span,),
+        (d,): (value.noise,),
+        (MOST_LAGS + 1, d): (forecast.weights,),
+        (7 * forecast.clock.per_day, d): (forecast.usual,),
+    }
+    fits = all(array.shape == shape for shape, arrays in shapes.items() for array in arrays)
+    require(fits, "the windows are of other series")
+
+
+_FORECAST = record_of(
+    "Forecast", Forecast, clock=record_of("Clock", Clock), usual=ROWS, weights=ROWS
 )
+_WINDOWS = record_of(
+    "Windows",
+    WindowFeatures,
+    _check_windows,
+    **_OF_UNITS,
+    **dict.fromkeys(("levels", "spreads", "span", "tail_times"), ROWS),
+    series=Plain(),
+    forecast=_FORECAST,
+    noise=SCORES,
+    tail=Array("f8", ndim=3),
+)
+_UNITS = Maybe(OneOf(Record("Units", UnitFeatures, _OF_UNITS, _check_units), _WINDOWS))
 
 
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
