@@ -102,9 +102,38 @@ def choose(evidence: IntArray, first: int) -> IndexArray:
     return np.asarray(np.where(clear.any(axis=0), best, first), dtype=np.intp)
 
 
+def lowest_scores(own: FloatArray, highest: int) -> FloatArray:
+    """The lowest scores of every world in order, up to the one of place `highest` where there is.
+
+    By NumPy: in compiled code, selecting and sorting took a sixth of all time to compile.
+
+    Examples
+    --------
+    >>> lowest_scores(np.array([[3.0, 1.0, 2.0]]), 1), lowest_scores(np.array([[3.0, 1.0]]), 9)
+    (array([[1., 2.]]), array([[1., 3.]]))
+    """
+    if highest + 1 < own.shape[1]:
+        own = np.partition(own, highest, axis=1)[:, : highest + 1]
+    return np.sort(own, axis=1)
+
+
+@njit(cache=True, nogil=True)
+def _at_most(low: FloatArray, score: float) -> int:
+    """How many of some sorted numbers are at most so large."""
+    begin, end = 0, len(low)
+    while begin < end:
+        middle = (begin + end) // 2
+        if low[middle] <= score:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
 @njit(cache=True, nogil=True)
 def weigh(
     own: FloatArray,
+    low: FloatArray,
     others: FloatArray,
     rows: IndexArray,
     limits: RankArray,
@@ -119,34 +148,29 @@ def weigh(
     ----------
     own, others, rows : arrays of shape (b, n + 1), (b, m) and (b,)
         As in `reconform.ensemble.AugmentedScores`.
+    low : float array of shape (stop - start, ...)
+        `lowest_scores` of these new rows alone, up to the highest of all limits.
     limits : int array of shape (levels, m + 1)
     start, stop : int
         Which of the rows.
     evidence, ranks : int arrays of shape (b,)
         Written: the lengths of the lists, added up over the levels, and the rank of x_j in E.
     """
-    n = own.shape[1] - 1
-    highest = min(int(limits[:, -1].max()), n + 1)
-    counts = np.empty(highest + 1, dtype=np.int64)
+    n, most = own.shape[1] - 1, low.shape[1]
+    counts = np.empty(most + 1, dtype=np.int64)
     for r in range(start, stop):
         mine = own[r, n]
         rank_of_mine = 0
         for i in range(n + 1):
             rank_of_mine += own[r, i] <= mine
         ranks[r] = rank_of_mine
-        # Ranks up to `highest` are told apart by the scores up to that place.
-        if highest <= n:
-            low = np.sort(np.partition(own[r], highest)[: highest + 1])
-        else:
-            low = np.sort(own[r])
         counts[:] = 0
+        lowest = low[r - start]
         # Most rows score higher than all of these, and one look says so.
-        edge = low[-1] if highest <= n else np.inf
         for other in range(others.shape[1]):
-            if other != rows[r] and not (highest <= n and others[r, other] >= edge):
-                rank = np.searchsorted(low, others[r, other], side="right")
-                if rank <= highest:
-                    counts[rank] += 1
+            score = others[r, other]
+            if other != rows[r] and (score < lowest[-1] or most > n):
+                counts[_at_most(lowest, score)] += 1
         evidence[r] = 0
         for level in range(len(limits)):
             evidence[r] += longest_list(counts, limits[level])
@@ -154,11 +178,10 @@ def weigh(
 
 @njit(cache=True, nogil=True)
 def rank_others(
-    own: FloatArray,
+    low: FloatArray,
     others: FloatArray,
     rows: IndexArray,
     limits: RankArray,
-    highest: int,
     evidence: IntArray,
     ranks: Int32Array,
     held: Int32Array,
@@ -167,16 +190,15 @@ def rank_others(
 ) -> None:
     """As `weigh`; writes the rank of every other row in E, and how many lists hold it.
 
-    Ranks that no list holds, and none up to `highest`, may be anything beyond.
+    Ranks that no list holds, and beyond the scores in `low`, may be anything beyond.
     """
-    n = own.shape[1] - 1
-    highest = min(max(int(limits[:, -1].max()), highest), n)
+    highest = low.shape[1] - 1
     counts = np.empty(highest + 1, dtype=np.int64)
     for r in range(start, stop):
-        low = np.sort(np.partition(own[r], highest)[: highest + 1])
+        lowest = low[r]
         counts[:] = 0
         for other in range(others.shape[1]):
-            ranks[r, other] = np.searchsorted(low, others[r, other], side="right")
+            ranks[r, other] = _at_most(lowest, others[r, other])
             if other != rows[r] and ranks[r, other] <= highest:
                 counts[ranks[r, other]] += 1
         evidence[r], held[r] = 0, 0
@@ -327,9 +349,11 @@ class FullChoice(Ensemble):
                 done = 0
                 for augmented in ensemble.augmented_scores(measured, block):
                     at = slice(done, done := done + len(augmented.rows))
-                    given = augmented.own, augmented.others, augmented.rows, limits, step.highest
-                    out = evidence[k, at], ranks[k, at], held[k, at]
-                    kernel = partial(rank_others, *given, *out)
+                    low = lowest_scores(augmented.own, max(int(limits[:, -1].max()), step.highest))
+                    given = augmented.others, augmented.rows, limits
+                    kernel = partial(
+                        rank_others, low, *given, evidence[k, at], ranks[k, at], held[k, at]
+                    )
                     run_blocks(kernel, len(augmented.rows), n_jobs=self.n_jobs)
             for r, j in enumerate(block):
                 chosen = choose(evidence[:, r, None] + len(LEVELS) - held[:, r], first)
@@ -399,8 +423,12 @@ def _weighed(
 ) -> tuple[IntArray, RankArray]:
     evidence, ranks = np.empty((2, len(augmented.rows)), dtype=np.int64)
 
+    highest = int(limits[:, -1].max())
+
     def kernel(start: int, stop: int) -> None:
-        weigh(augmented.own, augmented.others, augmented.rows, limits, start, stop, evidence, ranks)
+        own, others = augmented.own, augmented.others
+        low = lowest_scores(own[start:stop], highest)
+        weigh(own, low, others, augmented.rows, limits, start, stop, evidence, ranks)
 
     run_blocks(kernel, len(augmented.rows), n_jobs=n_jobs)
     return evidence, ranks
