@@ -109,13 +109,40 @@ def rank_alone(
 
 
 @njit(cache=True, nogil=True)
+def _smallest(values: FloatArray, place: int) -> float:
+    """What would stand at a place if the values, which are moved, were sorted.
+
+    NumPy's own selection takes seconds to compile.
+    """
+    low, high = 0, len(values) - 1
+    while low < high:
+        edge = values[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while values[left] < edge:
+                left += 1
+            while edge < values[right]:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left, right = left + 1, right - 1
+        if place <= right:
+            high = right
+        elif place >= left:
+            low = left
+        else:
+            break
+    return float(values[place])
+
+
+@njit(cache=True, nogil=True)
 def _typical(distances: FloatArray, d_in_d: FloatArray, own: float, reaches: FloatArray) -> float:
     """Median over D and a new row of the distance to the last neighbour in the table."""
     n, width = d_in_d.shape
     for i in range(n):
         reaches[i] = _with(d_in_d[i], width, distances[i])
     reaches[n] = own
-    return float(np.partition(reaches, n // 2)[n // 2])
+    return _smallest(reaches, n // 2)
 
 
 @njit(cache=True, nogil=True)
