@@ -181,8 +181,8 @@ def reasons(updates: Sequence[Update]) -> list[tuple[str, str]]:
 
     Examples
     --------
-    >>> reasons([Update("", real=3, drawn=1, false=2)])[0]
-    ('2 known anomalies were marked on lists by this reference', 'they were independent of it')
+    >>> reasons([Update("", real=3, drawn=1, false=2)])[0][0]
+    '2 known anomalies were marked on lists by this reference'
     """
     met = sum(one.real - one.drawn for one in updates)
     unmarked = sum(one.unmarked for one in updates if one.sampled)
@@ -192,7 +192,7 @@ def reasons(updates: Sequence[Update]) -> list[tuple[str, str]]:
             met,
             "known {} marked on lists by this reference",
             ("anomaly was", "anomalies were"),
-            "they were independent of it",
+            "the known anomalies were independent of it",
         ),
         (
             false,

@@ -184,6 +184,8 @@ HOMES = {
     "score": ("model_commands", "Find the anomalies in NEW with a saved MODEL."),
     "check": ("model_commands", "Check NEW with a saved MODEL, for a schedule."),
     "stream": ("stream_command", "Decide about rows as they arrive on standard input."),
+    "update": ("feedback_command", "Fit a saved MODEL again, by marks and more normal rows."),
+    "record": ("feedback_command", "Say whether the promise was kept, by the LOG of checks."),
     "inspect": ("model_commands", "Say what is in a saved MODEL."),
     "demo": ("detect", "Find malignant tumours among benign ones: no files are needed."),
     "warm": ("warm_command", "Compile ahead what the defaults run, for images and first starts."),

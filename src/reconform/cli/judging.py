@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -257,7 +258,7 @@ def judge(
             cad,
             path,
             writing.output,
-            replace(deciding.rule, top=writing.top),
+            replace(deciding.rule, top=writing.top, sample=writing.sample),
             read=read,
             write=writing.options(files),
             progress=progress,
@@ -284,6 +285,7 @@ def judge(
         "false_bound": bound,
         "anomalies": listed.records(**_rows_within(judgement, listed, files.id_columns)),
         "top": _first(judgement, files.id_columns),
+        "sample": None if judgement.sample is None else (judgement.sample + 1).tolist(),
         "seen": _seen(judgement),
     }
     if explained:
@@ -373,8 +375,15 @@ def _write_page(
         ids=labels,
         title=f"Anomalies in {called(judgement.path)}",
         spell=in_options,
+        batch=judgement.fingerprint,
+        file=_place(judgement.path),
     )
     write_page(Path(target), page, overwrite=overwrite)
+
+
+def _place(path: str) -> str:
+    """Where a file is, whoever reads its name later; nothing for what is no file."""
+    return os.path.abspath(path) if os.path.isfile(path) else ""
 
 
 STYLES = {"broken": "bold red", "doubtful": "bold yellow", "holds": ""}

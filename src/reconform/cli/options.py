@@ -558,6 +558,7 @@ class Writing:
     safe_cells: bool = False
     fail_on: tuple[str, ...] = ()
     top: int | None = None
+    sample: int | None = None
     explain: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -636,6 +637,12 @@ _WRITING = [
         "flagged rows",
         "Show the N most unusual rows, flagged or not, and say how many of them may be "
         "false; --output writes these rows only.",
+    ),
+    count(
+        "--sample",
+        "none",
+        "Draw N of all new rows at random, before anything is judged, to be looked at beside the "
+        "list; the report shows them, and those that are normal may join the reference.",
     ),
     option(
         "--explain",

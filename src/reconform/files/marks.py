@@ -13,12 +13,13 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from sklearn.utils import get_tags
 
-from ..arrays import BoolArray, IndexArray
+from ..arrays import BoolArray, IndexArray, UInt64Array
 from ..atomic import check_place, write_atomic
 from ..content import digests_of
 from ..detector import ConformalDetector
@@ -95,8 +96,8 @@ class MarkFile:
         -------
         Looked
         """
-        features = features_of(cad, features)
-        own = {one.column for one in features} <= set(self.table.column_names)
+        columns = {one.column for one in features_of(cad, features)}
+        own = columns <= set(self.table.column_names)
         place = rows or (self.path if own else self.file)
         if not place:
             raise InputError(
@@ -104,30 +105,20 @@ class MarkFile:
                 "it has neither the columns of the reference nor the name of the file that was "
                 "judged; name that file by `rows`.",
             )
-        itself = place == self.path
-        wanted = Wanted([] if itself else self._wanted(), id_columns)
-        parts, labels, digest = [], [], Fingerprint(features)
-        with open_batches(place, features, id_columns=() if itself else id_columns) as batches:
-            more = [name for name in id_columns if name in batches.source.schema.names]
-            start = 0
-            for table, X in batches.read(more):
-                wanted.add(table, start)
-                parts.append(X)
-                digest.add(X)
-                labels += labels_of_rows(table, more)
-                start += len(X)
-            label = batches.source.label
-        X = np.concatenate(parts) if parts else np.empty((0, len(features)))
-        if self.batch and not itself and digest.hexdigest() != self.batch:
-            raise InputError(
-                label,
-                f"it does not hold the rows that were judged when {self.path} was marked: they "
-                "have changed since. Name the file that still has them by `rows`.",
-            )
-        at = np.arange(len(X)) if itself else wanted.found(label, len(X))
-        seen = cad.of_file(X)
-        keys = row_keys(digests_of(seen)[1], labels or None, whole=not itself)
-        return Looked(seen[at], self.marks, self.sample, keys[at])
+        if place == self.path:
+            one = rows_with_keys(cad, place, features, id_columns, whole=False)
+            at = np.arange(len(one.X))
+        else:
+            wanted = Wanted(self._wanted(), id_columns)
+            one = rows_with_keys(cad, place, features, id_columns, wanted)
+            if self.batch and one.digest != self.batch:
+                raise InputError(
+                    place,
+                    f"it does not hold the rows that were judged when {self.path} was marked: they "
+                    "have changed since. Name the file that still has them by `rows`.",
+                )
+            at = wanted.found(place, len(one.X))
+        return Looked(one.X[at], self.marks, self.sample, one.keys[at])
 
     def _wanted(self) -> list[int | str]:
         """Which rows of the file that was judged: by position, or by identifier."""
@@ -138,6 +129,43 @@ class MarkFile:
         raise InputError(
             self.path, "it does not say which rows it marks: give a column 'row', from 1, or 'id'."
         )
+
+
+class Keyed(NamedTuple):
+    """Rows of a file as the detector sees them, which they are (`row_keys`), and their digest."""
+
+    X: Any
+    keys: UInt64Array
+    digest: str
+
+
+def rows_with_keys(
+    cad: ConformalDetector,
+    path: str,
+    features: Sequence[Feature] | None,
+    id_columns: Sequence[str],
+    wanted: Wanted | None = None,
+    *,
+    whole: bool = True,
+) -> Keyed:
+    """Read all rows of a file, of which `wanted` are to be found; `whole` if it is a batch."""
+    features = features_of(cad, features)
+    digest, labels, start = Fingerprint(features), [], 0
+    parts = [np.empty((0, len(features)))]
+    allows = bool(get_tags(cad).input_tags.allow_nan)
+    with open_source(path, Layout()) as source:
+        ids = [name for name in id_columns if name in source.schema.names]
+    with open_batches(path, features, id_columns=ids, allow_missing=allows) as batches:
+        for table, X in batches.read(ids):
+            if wanted is not None:
+                wanted.add(table, start)
+            labels += labels_of_rows(table, ids)
+            parts.append(X)
+            digest.add(X)
+            start += len(X)
+    seen = cad.of_file(np.concatenate(parts))
+    keys = row_keys(digests_of(seen)[1], labels if ids else None, whole=whole)
+    return Keyed(seen, keys, digest.hexdigest())
 
 
 def read_marks(path: str | Path, layout: Layout | None = None) -> MarkFile:

@@ -36,6 +36,7 @@ from ..records import (
     Array,
     Budget,
     Json,
+    Many,
     Maybe,
     OneOf,
     Plain,
@@ -51,6 +52,7 @@ from ..tables import describe, restore
 from ..timeseries import WindowFeatures
 from ..timeseries.forecast import MOST_LAGS, Clock, Forecast
 from ..units import UnitFeatures
+from ..updating import Update, known_anomalies
 from .archive import (
     FORMAT,
     FORMAT_VERSION,
@@ -280,6 +282,16 @@ def _check_order(value: Order, n_features: int) -> None:
 _ORDER = record_of("Order", Order, _check_order)
 
 
+def _check_update(value: Update, n_features: int) -> None:
+    numbers = [one for name, one in value.to_dict().items() if name != "parent"]
+    fits = all(0 <= one < 1 << 40 for one in numbers) and value.drawn <= value.real
+    require(fits and len(value.parent) <= 64, "an update is miscounted")
+
+
+_UPDATES = Many(record_of("Update", Update, _check_update))
+_KEYS = Maybe(Array("u8", ndim=1))
+
+
 def _check_units(value: UnitFeatures, n_features: int) -> None:
     same = len(value.columns) == len(value.centres) == len(value.scales)
     require(same and len(value.names) == n_features, "the units have other columns")
@@ -374,6 +386,10 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "looked_up": _LOOKED_UP.write(kept.looked_up, "looked_up", out),
         "order": _ORDER.write(kept.order, "order", out),
         "units": _UNITS.write(kept.units, "units", out),
+        "updates": _UPDATES.write(kept.updates, "updates", out),
+        "rows": _SAMPLE.write(None if isinstance(kept.rows, FrameRows) else kept.rows, "rows", out),
+        "origins": _KEYS.write(kept.origins, "origins", out),
+        "joined": _KEYS.write(kept.joined, "joined", out),
         **write_groups(cad, out),
         **_write_intake(kept.intake),
     }
@@ -437,6 +453,7 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     groups, kept.sample_groups = read_groups(json, cad, plan, source)
     left_out = Scalar(int).read(json["left_out"], source)
     require(left_out >= 0, "the number of rows that were left out is below 0")
+    kept.updates = tuple(_UPDATES.read(json.get("updates", []), source))
     cad.adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups, left_out)
     cad.offset_ = Scalar(float).read(json["offset"], source)
     kept.reference = rows = _SAMPLE.read(json["reference"], source)
@@ -445,6 +462,7 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     if rows is not None:  # a batch of very many rows fits again
         source.budget.spend(refit_units(cad.detector, *rows.shape), "a fit")
     _read_sample(cad, json, source)
+    _read_marked(cad, json, source)
     require(not source.unread, f"nothing needs {sorted(source.unread)[:3]}")
     same = cad.calibration_.fingerprint == archive.manifest["fingerprint"]
     require(same, "the calibration is not the one in the manifest")
@@ -468,6 +486,16 @@ def _read_sample(cad: ConformalDetector, json: Json, source: Reader) -> None:
         fits = fits and sample is not None and known.contents <= len(sample)
         fits = fits and known.rows <= cad.plan_.n
     require(fits, "the sample of the reference has other rows")
+
+
+def _read_marked(cad: ConformalDetector, json: Json, source: Reader) -> None:
+    """Read what updates brought: rows, and which rows of which batches they were."""
+    kept, known = cad.state_, known_anomalies(cad.ensemble_)
+    kept.rows = _SAMPLE.read(json.get("rows"), source)
+    kept.origins, kept.joined = (_KEYS.read(json.get(n), source) for n in ("origins", "joined"))
+    fits = kept.rows is None or kept.rows.shape == (cad.plan_.n, cad.n_features_in_)
+    fits &= kept.origins is None or len(kept.origins) == (0 if known is None else len(known))
+    require(fits, "the marked rows are other ones")
 
 
 def _check_parameters(cad: ConformalDetector) -> None:
@@ -528,6 +556,7 @@ def facts_of(
         "n_models": cad.plan_.n_models,
         "fingerprint": cad.calibration_.fingerprint,
         "guarantee": str(cad.guarantee_),
+        "updates": [f"from {one.parent[:12]}: {one}" for one in cad.state_.updates],
         "versions": {"numpy": numpy.__version__, "scikit-learn": sklearn.__version__},
         "foreign_types": foreign_types,
         "extras": _checked(extras),

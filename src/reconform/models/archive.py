@@ -384,6 +384,8 @@ class ModelInfo:
         Of the calibration.
     guarantee : str
         What was known about the p-values when the file was written.
+    updates : tuple of str
+        What every update changed, from the first ancestor on.
     versions : dict of str to str
         Libraries at that time.
     foreign_types : tuple of str
@@ -411,6 +413,7 @@ class ModelInfo:
     n_models: int
     fingerprint: str
     guarantee: str
+    updates: tuple[str, ...]
     versions: Mapping[str, str]
     foreign_types: tuple[str, ...]
     extras: Mapping[str, Any] = field(repr=False)
@@ -421,6 +424,7 @@ class ModelInfo:
             f"  {self.n_reference:,} reference rows, {self.n_features:,} features, "
             f"{self.n_calibration:,} calibration scores",
             f"  {self.guarantee}",
+            *(f"  updated {said}" for said in self.updates),
             f"  written {self.created} by reconform {self.reconform} "
             f"(format {self.format_version}), {self.file_bytes:,} bytes",
         ]
@@ -477,12 +481,14 @@ def _info(archive: Archive) -> ModelInfo:
     for name in taken:
         require(type(said[name]) is facts[name], f"{name} is {said[name]!r}")
     columns, types = said["feature_names"], said["foreign_types"]
-    for words in (columns or [], types):
+    updates = said.get("updates", [])
+    for words in (columns or [], types, updates):
         require(all(isinstance(word, str) for word in words), "a name is not text")
     return ModelInfo(
         path=str(archive.path),
         file_bytes=archive.file_bytes,
         feature_names=None if columns is None else tuple(columns),
         foreign_types=tuple(types),
+        updates=tuple(updates),
         **{name: said[name] for name in taken},
     )

@@ -1,0 +1,229 @@
+"""`reconform update` and `reconform record`: what follows from marks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from .. import models
+from ..assumption import reference_positions
+from ..atomic import check_place
+from ..content import Contents
+from ..detector import ConformalDetector
+from ..detectors.prepare import Feature
+from ..display import percent
+from ..errors import InputError, ReconformError
+from ..files.formats import is_standard
+from ..files.marks import read_marks, rows_with_keys
+from ..frames import stacked
+from ..reporting import write_page
+from ..reporting.record import record as record_of_runs
+from ..reporting.record_page import render_record
+from ..rule import Rule
+from ..updating import Looked, reference_of, updated
+from .declare import PATH, Command, count, family, file, flag, in_options
+from .model_commands import loading_options, remembered
+from .options import OVERWRITE, parallel, voice_options
+from .output import Voice, check_separate
+
+
+@dataclass(frozen=True)
+class Updating:
+    """What an update is made of, and where the new model goes."""
+
+    marks: tuple[str, ...]
+    rows: tuple[str, ...]
+    normal: tuple[str, ...]
+    reference: str | None
+    add_false: bool
+    keep: int | None
+    output: str
+
+    def __post_init__(self) -> None:
+        if self.rows and len(self.rows) != len(self.marks):
+            raise click.UsageError("--rows names one file for each --marks, in the same order.")
+        if not self.marks and not self.normal and self.keep is None:
+            raise click.UsageError("give --marks, --normal or --keep: what is to change?")
+        if is_standard(self.output):
+            raise click.UsageError("--output must be the name of a file; got '-'.")
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The files that are read, by option."""
+        named = (("--marks", self.marks), ("--rows", self.rows), ("--normal", self.normal))
+        return {f"{name} {path}": path for name, paths in named for path in paths}
+
+
+updating_options = family(
+    "updating",
+    "Update",
+    Updating,
+    [
+        file("--marks", "Read this mark file, which a report has saved or a person has written: "
+             "real, false, unsure or nothing for every row. May be repeated.", multiple=True),
+        file("--rows", "Find the marked rows in this file, where a mark file has neither their "
+             "columns nor the name of the file; one for each --marks.", multiple=True),
+        file("--normal", "Let the rows of this file join the reference, but for those that a mark "
+             "file calls real. May be repeated.", multiple=True),
+        file("--reference", "Take the rows of the reference from here; by default from the model, "
+             "or from the file that it was fitted to."),
+        flag("--add-false", "Let flagged rows join the reference that were false alarms, too."),
+        count("--keep", "all rows", "Keep the newest N rows of the reference.", least=2),
+        file("--output", "Save the new model here; it must not exist.", required=True),
+    ],
+)  # fmt: skip
+
+
+@click.command(
+    cls=Command,
+    help=(
+        "Fit a saved MODEL again, by marks and more normal rows, and save it as another one.\n\n"
+        "Rows that are marked real shape later scores; rows of the random sample that are marked "
+        "false join the reference, flagged or not. It says what changed, and what the lists of the "
+        "new model promise."
+    ),
+    examples=["reconform update plant.rcad --marks monday.csv --output plant-2.rcad"],
+)
+@click.argument("model", type=PATH)
+@updating_options
+@loading_options
+@voice_options
+def update(model: str, updating: Updating, loading: dict[str, Any], voice: Voice) -> None:
+    """Fit a saved model again by marks."""
+    check_separate({"--output": updating.output}, {"MODEL": model, **updating.inputs})
+    if os.path.lexists(updating.output):
+        raise ReconformError(
+            f"{updating.output}: it exists already, and an update overwrites nothing; choose "
+            "another name."
+        )
+    check_place(updating.output, overwrite=False)
+    info = models.inspect(model)
+    known = remembered(info)
+    with voice.last_words(), parallel(loading["jobs"]):
+        cad = models.load(model, trusted=loading["trust_objects"])
+        features, ids = (None, ()) if known is None else (known.features, known.id_columns)
+        looked = Looked.merged(
+            [
+                read_marks(path).looked_at(cad, features=features, id_columns=ids, rows=rows)
+                for path, rows in zip(
+                    updating.marks, updating.rows or [None] * len(updating.marks), strict=True
+                )
+            ]
+        )
+        normal, left_out = _normal(cad, updating, looked, features, ids)
+        reference = None
+        if updating.reference is not None or reference_of(cad) is None:
+            source = updating.reference or (None if known is None else known.reference)
+            reference = _reference(cad, source, features)
+        voice.step("Fitting")
+        with voice.gathering_warnings():
+            again = updated(
+                cad,
+                looked,
+                normal=normal,
+                left_out=left_out,
+                add_false=updating.add_false,
+                keep=updating.keep,
+                reference=reference,
+            )
+        models.save(again, updating.output, extras=info.extras)
+        change = again.state_.updates[-1]
+        voice.say(str(change), style="bold")
+        rule = (Rule() if known is None else known.deciding.rule).resolved(again)
+        level = percent(float(rule.level)) if rule.false_alarms is None else f"{rule.level}"
+        claim = rule.claim(again)
+        voice.say(claim.promise(level, "the flagged rows"))
+        voice.say(in_options(claim.full))
+        voice.say(f"Model: {updating.output}")
+        voice.finish(
+            {
+                "command": "update",
+                "model": model,
+                "update": change.to_dict(),
+                "sentence": str(change),
+                "updates": len(again.state_.updates),
+                "guarantee": in_options(claim.full),
+                "output": updating.output,
+            }
+        )
+
+
+def _normal(
+    cad: ConformalDetector,
+    updating: Updating,
+    looked: Looked | None,
+    features: Sequence[Feature] | None,
+    ids: Sequence[str],
+) -> tuple[Any, int]:
+    """The rows that join as they come, without those that marks speak of; how many are real."""
+    rows, left_out = None, 0
+    for path in updating.normal:
+        X, keys, _ = rows_with_keys(cad, path, features, ids)
+        if looked is not None:
+            joins = (looked.marks == "false") & (looked.sampled | updating.add_false)
+            real = np.isin(keys, looked.keys[looked.marks == "real"])
+            X = X[~real & ~np.isin(keys, looked.keys[joins])]  # these join by their marks
+            left_out += int(real.sum())
+        rows = X if rows is None else stacked(rows, X)
+    return rows, left_out
+
+
+def _reference(cad: ConformalDetector, path: str | None, features: Sequence[Feature] | None) -> Any:
+    """Read the rows of a reference that the model does not keep; refuse other rows."""
+    if path is None:
+        raise ReconformError(
+            "this model does not keep the rows of its reference; give them by `reference`."
+        )
+    rows, sample = rows_with_keys(cad, path, features, ()).X, cad.reference_sample_
+    here = np.asarray(rows[reference_positions(Contents.of(rows))])
+    same = len(rows) == cad.plan_.n and (
+        sample is None or np.array_equal(here, sample, equal_nan=True)
+    )
+    if not same:
+        raise InputError(
+            path,
+            f"it does not hold the {cad.plan_.n:,} rows that the model was fitted to; name the "
+            "file that does by `reference`, or fit again.",
+        )
+    return rows
+
+
+@click.command(
+    cls=Command,
+    help=(
+        "Say whether the promise was kept: runs, flagged rows, how many of them were false, and "
+        "when to fit again.\n\nLOG has the lines of 'reconform check ... >> LOG', MARKS are mark "
+        "files of their lists. With --output it is a page."
+    ),
+    examples=["reconform record checks.jsonl marks/*.csv --output record.html"],
+)
+@click.argument("log", type=PATH)
+@click.argument("marks", type=PATH, nargs=-1)
+@family("page", "Results", dict, [file("--output", "Write a page (HTML)."), OVERWRITE])
+@voice_options
+def record(log: str, marks: tuple[str, ...], page: Mapping[str, Any], voice: Voice) -> None:
+    """Say whether the promise was kept."""
+    output = page["output"]
+    if output is not None:
+        if is_standard(output):
+            raise click.UsageError("--output writes a page: give the name of a file.")
+        named = {f"MARKS {path}": path for path in marks}
+        check_separate({"--output": output}, {"LOG": log, **named})
+        check_place(output, overwrite=page["overwrite"])
+    told = record_of_runs(log, [read_marks(path) for path in marks])
+    with voice.last_words():
+        if output is not None:
+            draw = partial(render_record, told, Path(log).name)
+            write_page(Path(output), draw, overwrite=page["overwrite"])
+        for sentence in told.sentences:
+            voice.say(sentence)
+        if output is not None:
+            voice.say(f"Page: {output}")
+        voice.finish({"command": "record", "log": log, **told.to_dict(), "output": output})
