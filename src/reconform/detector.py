@@ -47,7 +47,7 @@ from .errors import (
 from .explain import MOST_CELLS, NO_REFERENCE, Explanation, Judged, Known, explainer_for, label_in
 from .fitter import (
     Fitter,
-    guarantee_for,
+    guarantee_of_fit,
     method_for_rows,
     plan_for,
     what_fits,
@@ -60,7 +60,7 @@ from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
 from .scan import RowsPart
-from .statistics.certificates import Guarantee, after_marks
+from .statistics.certificates import Guarantee
 from .statistics.exact import Grid
 from .statistics.fdr import RankCounts
 from .statistics.joint import JointRanks
@@ -127,6 +127,11 @@ class FittedState:
     rows: FloatArray | None = None
     origins: UInt64Array | None = None
     joined: UInt64Array | None = None
+
+    @property
+    def by_marks(self) -> Sequence[tuple[str, str]]:
+        """What updates did that no theorem allows, and what would have to hold for one."""
+        return reasons(self.updates) if self.updates else ()
 
 
 class ConformalDetector(OutlierMixin, BaseEstimator):
@@ -522,19 +527,14 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.calibration_ = ensemble.calibration
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
-        self.guarantee_ = self.after_marks(guarantee_for(plan, ensemble))
+        self.guarantee_ = guarantee_of_fit(self)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
 
     @property
     def guarantee_alone(self) -> Guarantee:
         """What is known of p-values of rows alone; `guarantee_` is about lists, too."""
-        return self.after_marks(guarantee_for(self.plan_, self.ensemble_, alone=True))
-
-    def after_marks(self, row: Guarantee) -> Guarantee:
-        """What is left of a guarantee after all that marks did to this detector."""
-        updates = self.state_.updates
-        return after_marks(row, self.left_out_, self.plan_.n, reasons(updates) if updates else ())
+        return guarantee_of_fit(self, alone=True)
 
     @property
     def joint(self) -> JointRanks | None:
@@ -594,8 +594,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             self._large.state_.known = self.state_.known
             self._large.state_.updates = self.state_.updates
             self._large.state_.origins = self.state_.origins
-            found = guarantee_for(self._large.plan_, self._large.ensemble_)
-            self._large.guarantee_ = self._large.after_marks(found)
+            self._large.guarantee_ = guarantee_of_fit(self._large)
             if self.names:
                 self._large.feature_names_in_ = self.feature_names_in_
         return self._large

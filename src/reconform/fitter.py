@@ -35,7 +35,7 @@ from .grouping import ReferenceGroups
 from .methods import BySize, Learned, Method, Plan
 from .parallel import track
 from .randomness import Streams
-from .statistics.certificates import Guarantee, beside_anomalies, guarantee_of
+from .statistics.certificates import Guarantee, after_marks, beside_anomalies, guarantee_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -97,6 +97,12 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
         grouped=isinstance(ensemble, GroupedEnsemble),
     )
     return beside_anomalies(found) if _knows_anomalies(given) and not alone else found
+
+
+def guarantee_of_fit(cad: Any, *, alone: bool = False) -> Guarantee:
+    """What is left of that for a detector, after all that marks did to it."""
+    found = guarantee_for(cad.plan_, cad.ensemble_, alone=alone)
+    return after_marks(found, cad.left_out_, cad.plan_.n, cad.state_.by_marks)
 
 
 def _knows_anomalies(ensemble: Ensemble) -> bool:

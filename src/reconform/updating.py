@@ -25,7 +25,7 @@ from .ensemble import Ensemble, RepeatedSplit
 from .ensemble.batch import LearnedScores, Pooled
 from .ensemble.grouped import GroupedEnsemble, WithAnomalies
 from .errors import ReconformError, ReferenceWarning, warn_once
-from .fitter import guarantee_for
+from .fitter import guarantee_of_fit
 from .frames import stacked
 from .randomness import mix_array
 
@@ -352,7 +352,7 @@ def updated(
     state.updates = (*cad.state_.updates, Update(parent, reference=len(rows), **counted))
     state.origins, state.joined = origins[stay], joined
     state.rows = None if state.reference is not None else rows
-    again.guarantee_ = again.after_marks(guarantee_for(again.plan_, again.ensemble_))
+    again.guarantee_ = guarantee_of_fit(again)
     return again
 
 

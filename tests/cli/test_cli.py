@@ -519,7 +519,7 @@ def test_the_shape_of_json(here, tables):
         "reconform", "command", "reference", "new", "detector", "method", "seed", "n_reference",
         "n_calibration", "decision", "flagged", "p_threshold", "false_bound", "guarantee",
         "assumption", "choice", "scheme", "why_nothing", "anomalies", "top", "output", "report",
-        "warnings", "promise", "seen",
+        "warnings", "promise", "sample", "seen",
     }  # fmt: skip
     assert (facts["command"], facts["detector"], facts["method"]) == ("detect", "knn", "jackknife+")
     assert (facts["output"], facts["report"]) == ("out.csv", "report.html")
