@@ -17,7 +17,6 @@ from ..assumption import reference_positions
 from ..atomic import check_place
 from ..content import Contents
 from ..detector import ConformalDetector
-from ..detectors.prepare import Feature
 from ..display import percent
 from ..errors import InputError, ReconformError
 from ..files.formats import is_standard
@@ -27,6 +26,7 @@ from ..reporting import write_page
 from ..reporting.record import record as record_of_runs
 from ..reporting.record_page import render_record
 from ..rule import Rule
+from ..tables import Feature
 from ..updating import Looked, reference_of, updated
 from .declare import PATH, Command, count, family, file, flag, in_options
 from .model_commands import loading_options, remembered
