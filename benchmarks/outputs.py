@@ -242,7 +242,8 @@ def of_commands(folder: Path) -> Iterator[str]:
                     prog_name="reconform",
                     input=Path(fed).read_bytes() if fed else None,
                 )
-            yield f"{'─' * 100}\n$ reconform {line}    [exit {done.exit_code}]\n{shown(done.output)}"
+            yield f"{'─' * 100}\n$ reconform {line}    [exit {done.exit_code}]\n"
+            yield shown(done.output)
             if done.exit_code == 70 and done.exc_info:
                 yield "".join(traceback.format_exception(done.exception))
 

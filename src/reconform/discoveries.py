@@ -219,6 +219,7 @@ class BaseDiscoveries(ABC):
             return None
         counts, source = self._checked(), self.provenance
         judge = "method" if source is not None and METHODS[source.scheme].learns else "detector"
+        judge = "" if self.choice else judge
         ranks = None if counts is None else counts.counts
         return self.spoken(why_nothing(ranks, self.verdict, self.warning, judge))
 
@@ -346,28 +347,10 @@ class BaseDiscoveries(ABC):
             bound = bound_on_first(counts, *ranks, rows)
         whole = WholeList(
             self.tested,
-            self._method_in_words(),
             "false discovery rate" if self.fdr is not None else "number of false alarms",
-            bounded=one_split and ranks is not None,
             broken=broken,
         )
         return describe_first(rows, flagged, largest_p, whole, bound=bound, positions=positions)
-
-    def _method_in_words(self) -> str:
-        """Name the method, with what is special about it here."""
-        source = self.provenance
-        if source is None:
-            return "this method"
-        name = source.method.strip("'\"")
-        if name == "auto" or "(" in name:  # stands for full, split or cv+; or is an object
-            name = METHODS[source.scheme].in_words(source.variant)
-        if source.joint is not None:
-            return f"{name} within groups"
-        if self.weights is not None:
-            return f"{name} with weights"
-        if source.left_out:
-            return f"{name} on a reference that marked rows have left"
-        return f"{name} with a choice of detectors" if self.choice else name
 
     def explain(self, row: Any = None, *, position: int | None = None) -> Explanation:
         """Explain why a row stands out, or does not; see `Explanation`.
@@ -422,9 +405,10 @@ class BaseDiscoveries(ABC):
 
     @property
     def _reason(self) -> str:
-        """Why nothing is flagged, unless the verdict has said it already."""
-        reason = self.why_nothing or self.spoken(self.warning or "")
-        return "" if reason in map(str, self.verdict.findings) else reason
+        """Why nothing is flagged, unless the verdict says it; else which groups are small."""
+        reason = self.why_nothing or self.spoken((self.groups and self.warning) or "")
+        verdict = self.verdict
+        return "" if verdict.word == "broken" or reason in map(str, verdict.findings) else reason
 
     def _repr_html_(self) -> str:
         if not self.tested:

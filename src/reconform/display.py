@@ -56,7 +56,7 @@ def headline(
     if count:
         return flagged
     if alarms:
-        return f"{flagged} where {false_alarms_in_words(level)} may be expected"
+        return f"{flagged} with {false_alarms_in_words(level)} allowed"
     return f"{flagged} at a false discovery rate of {percent(level)}"
 
 
@@ -69,8 +69,8 @@ NOMINAL = (
 def bound_in_words(bound: int, count: int, confidence: float) -> str:
     """Say how many rows of one list are false, with confidence."""
     return (
-        f"In this list, with {percent(confidence)} confidence, at most {bound:,} of "
-        f"{count:,} are false"
+        f"With {percent(confidence)} confidence, at most {bound:,} of these {count:,} rows are "
+        "false alarms"
     )
 
 

@@ -452,9 +452,9 @@ class Rule:
         Examples
         --------
         >>> print(Rule(fdr=0.1).warning(100, 5_000))
-        With 100 reference rows and 5,000 new ones, fewer than 496 anomalies cannot be flagged at
-        10%: no p-value is below 1/101. What helps: more reference rows (49,999 let a single anomaly
-        be flagged), fewer new rows at a time, or a higher `fdr`.
+        With 100 reference rows and 5,000 new ones, at least 496 rows must stand out before any can
+        be flagged at 10%: no p-value is below 1/101. Use more reference rows (with 49,999 a single
+        anomaly can be flagged), fewer new rows at a time, or a higher `fdr`.
         """
         fewest = self.smallest_list(n_calibration, m, smallest_p=smallest_p)
         if fewest is None or fewest <= 1:
@@ -462,24 +462,28 @@ class Rule:
         plain = Fraction(1, n_calibration + 1)
         p = plain if smallest_p is None else smallest_p
         part = n_reference is not None and n_reference > n_calibration
-        what = "nothing can" if fewest > m else f"fewer than {fewest:,} anomalies cannot"
+        few = (
+            "no row can"
+            if fewest > m
+            else f"at least {fewest:,} rows must stand out before any can"
+        )
         floor = f"{p.numerator}/{p.denominator:,}" if p.numerator < 10 else f"{float(p):.3g}"
         more = ""
         if p == plain and (self.false_alarms or fewest == shortest_list(m, p, self.level)):
             needed = math.ceil(m / self.level) - 1
             purpose = " for calibration" if part else ""
-            more = f" ({needed:,}{purpose} let a single anomaly be flagged)"
+            more = f" (with {needed:,}{purpose} a single anomaly can be flagged)"
         method = ""
         if part and instead is not None:
-            method = f", `method={instead!r}`, which calibrates on all of them"
+            method = f"`method={instead!r}`, which calibrates on all of them, "
         level, higher = f"at {float(100 * self.level):g}%", "a higher `fdr`"
         if self.false_alarms is not None:
-            level = f"where {false_alarms_in_words(self.level)} may be expected"
+            level = f"with {false_alarms_in_words(self.level)} allowed"
             higher = "more `false_alarms`"
         return (
             f"With {n_calibration:,} {'calibration rows' if part else rows} and {m:,} new "
-            f"ones, {what} be flagged {level}: no p-value is below {floor}. What helps: more "
-            f"reference rows{more}{method}, fewer new rows at a time, or {higher}."
+            f"ones, {few} be flagged {level}: no p-value is below {floor}. Use {method}more "
+            f"reference rows{more}, fewer new rows at a time, or {higher}."
         )
 
 

@@ -348,8 +348,8 @@ def test_small_references_get_the_what_if():
 def test_one_row_is_spoken_of_as_one():
     assert str(HeldBack(1, 0, 11, 1.0, 0.01).finding(", by distance from the others")) == (
         "Without the most unusual reference row, by distance from the others, 11 new rows would be "
-        "flagged instead of 0 (chance alone: about 1). If it is an anomaly, take it out of the "
-        "reference: see `reconform clean`."
+        "flagged instead of 0; by chance about 1 would be as unusual. If it is an anomaly, take "
+        "it out of the reference with `reconform clean`."
     )
 
 

@@ -387,19 +387,19 @@ def test_exactly_so_many_can_be_flagged(procedure, rng):
 def test_the_issues_example():
     sentence = Rule(0.1).warning(100, 5_000)
     assert sentence.startswith(
-        "With 100 reference rows and 5,000 new ones, fewer than 496 anomalies cannot be flagged "
-        "at 10%: no p-value is below 1/101."
+        "With 100 reference rows and 5,000 new ones, at least 496 rows must stand out before any "
+        "can be flagged at 10%: no p-value is below 1/101."
     )
-    assert "49,999 let a single anomaly" in sentence
+    assert "with 49,999 a single anomaly can be flagged" in sentence
     assert Rule(0.1).smallest_list(49_999, 5_000) == 1
     assert Rule(0.1).smallest_list(49_998, 5_000) == 2
     assert Rule(0.1).warning(49_999, 5_000) is None
 
 
 def test_other_warnings():
-    assert "nothing can be flagged at 2.5%" in Rule(0.025).warning(10, 20)
+    assert "no row can be flagged at 2.5%" in Rule(0.025).warning(10, 20)
     split = Rule(0.1).warning(50, 5_000, n_reference=100)
-    assert split.startswith("With 50 calibration rows and 5,000 new ones, fewer than 981 ")
+    assert split.startswith("With 50 calibration rows and 5,000 new ones, at least 981 rows ")
     assert "`method='jackknife+'`" in Rule(0.1).warning(
         50, 5_000, n_reference=100, instead="jackknife+"
     )
@@ -408,12 +408,12 @@ def test_other_warnings():
     assert fewest == -(-5_000 * harmonic_number(5_000)[0] * 10 // 101)
     assert f"{fewest:,}" in Rule(0.1, "by").warning(100, 5_000)
     doubled = Rule(0.1).warning(100, 5_000, smallest_p=Fraction(2, 101))
-    assert "fewer than 991 " in doubled
+    assert "at least 991 rows " in doubled
     assert "below 2/101" in doubled
 
 
 def test_a_judgement_carries_the_warning(tmp_path, cad, new_table):
     path = save(new_table, tmp_path / "new.csv")
     assert judge_file(cad, path, rule=Rule(fdr=0.1)).warning.startswith(
-        "With 80 reference rows and 230 new ones, fewer than 29 "
+        "With 80 reference rows and 230 new ones, at least 29 rows "
     )

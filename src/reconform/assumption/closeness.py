@@ -247,8 +247,8 @@ def cluster_finding(reference: FloatArray, new: FloatArray) -> list[Finding]:
         if nearer > allowed[c - 1]:
             sentence = (
                 f"{nearer / rows:.0%} of the new rows that lie among reference rows have {c} "
-                f"other new row{'s' if c > 1 else ''} nearer than any reference row, where at most "
-                f"{share**c:.0%} would by chance: repeated measurements of one thing?"
+                f"other new row{'s' if c > 1 else ''} nearer than any reference row; by chance "
+                f"at most {share**c:.0%} would. Are they repeated measurements of one thing?"
             )
             return [Finding("clusters", "doubtful", sentence, "Keep one row of each.")]
     return _pair_finding(np.vstack([D, T]), n, k) if n + m <= PAIRED_ROWS else []
@@ -278,8 +278,8 @@ def _pair_finding(rows: FloatArray, n: int, k: int) -> list[Finding]:
         if both_new[count - 1] > by_chance + GUARD_SHARE * inside[n:].sum() / 2:
             sentence = (
                 f"{both_new[count - 1]} of the {count} closest pairs of rows, reference and new "
-                f"rows together, are pairs of new rows, where at most {by_chance:.0f} would be by "
-                "chance: repeated measurements of one thing?"
+                f"rows together, are pairs of new rows; by chance at most {by_chance:.0f} would "
+                "be. Are they repeated measurements of one thing?"
             )
             return [Finding("clusters", "doubtful", sentence, "Keep one row of each.")]
     return []
@@ -303,25 +303,23 @@ def unused_batch(clustered: BoolArray | None) -> tuple[Finding, ...]:
     --------
     >>> import numpy as np
     >>> print(*unused_batch(np.ones(60, dtype=bool)))
-    New rows are not compared with each other for any of the 60 rows: too many of them lie closer to
-    each other than to every reference row, in places where reference rows are common (copies,
-    repeated measurements), and would be flagged for that alone. These rows are ranked by reference
-    rows only.
+    All 60 rows are compared with reference rows only: too many new rows lie closer to each other
+    than to any reference row (copies, repeated measurements), and comparing them with each other
+    would flag them for that alone.
     """
     if clustered is None or not clustered.any():
         return ()
     count, m = int(clustered.sum()), len(clustered)
-    which = f"any of the {m:,} rows" if count == m else f"{count:,} of the {m:,} rows"
+    which = f"All {m:,} rows" if count == m else f"{count:,} of {m:,} rows"
     said = (
-        f"New rows are not compared with each other for {which}: too many of them lie closer to "
-        "each other than to every reference row, in places where reference rows are common "
-        "(copies, repeated measurements), and would be flagged for that alone. These rows are "
-        "ranked by reference rows only."
+        f"{which} {'is' if count == 1 else 'are'} compared with reference rows only: too many new "
+        "rows lie closer to each other than to any reference row (copies, repeated measurements), "
+        "and comparing them with each other would flag them for that alone."
     )
     if count == m:
         return (Finding("batch", "note", said),)
     advice = (
-        "What is promised of the p-values of the others rests on an assumption that looks broken; "
-        "use a detector that looks at reference rows only, such as `detector='knn'`."
+        "For the other rows the promise rests on an assumption that looks broken; use a detector "
+        "that compares with reference rows only, such as `detector='knn'`."
     )
     return (Finding("batch", "doubtful", said, advice),)

@@ -36,11 +36,11 @@ from .verdict import Finding
 # How a list is decided again: Benjamini-Hochberg at a level, or from counts to a number of rows.
 Level = float | Callable[[RankCounts], int]
 
-ADVICE = "If they are anomalies, take them out of the reference: see `reconform clean`."
-ADVICE_ON_ONE = "If it is an anomaly, take it out of the reference: see `reconform clean`."
+ADVICE = "If they are anomalies, take them out of the reference with `reconform clean`."
+ADVICE_ON_ONE = "If it is an anomaly, take it out of the reference with `reconform clean`."
 ELSEWHERE = (
-    " Hardly any of them lie among unusual new rows: they are normal extremes, or anomalies of "
-    "another kind."
+    " They do not resemble the unusual new rows: they are normal extremes, or anomalies of another "
+    "kind."
 )
 
 # At most this share of the reference is asked what if it were not normal.
@@ -106,7 +106,7 @@ class HeldBack:
         rows = "most unusual reference row" if one else f"{self.k:,} most unusual reference rows"
         sentence = (
             f"Without the {rows}{how}, {self.would_be:,} new rows would be flagged instead of "
-            f"{self.flagged:,} (chance alone: about {self.by_chance:.0f}).{where}"
+            f"{self.flagged:,}; by chance about {self.by_chance:.0f} would be as unusual.{where}"
         )
         return Finding("reference extremes", "note", sentence, ADVICE_ON_ONE if one else ADVICE)
 

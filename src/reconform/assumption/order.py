@@ -52,13 +52,13 @@ EPOCH = (1e8, 1e10)
 CALENDAR = {"hour of the day": (HOUR, 24), "day of the week": (DAY, 7)}
 
 NEIGHBOURS = (
-    "Rows that follow each other in time are alike, and the promise is only about rows whose order "
+    "Rows that follow each other in time are alike, and the promise only covers rows whose order "
     "does not matter."
 )
-QUESTION = "Rows next to each other are alike. Do they follow each other in time?"
-ANSWER = "If they do, {0}; if they are only sorted, such as by customer, nothing is wrong."
+QUESTION = "Neighbouring rows are alike. Are the rows in time order?"
+ANSWER = "If they are, {0}; if they are only sorted, by customer for example, ignore this."
 RANKING = (
-    "Take the list as a ranking, without a promise: {0}. Whole runs or days, judged as `units`, "
+    "Use the list as a ranking, without a promise: {0}. Whole runs or days, judged as `units`, "
     "would have one."
 )
 JUDGE_UNITS = "Judge whole {0}s, which may be exchangeable where rows are not: {1}."
@@ -451,9 +451,9 @@ def order_findings(reference: Order, new: InOrder | None, names: Sequence[str]) 
         which = "the distance from the middle" if order.column < 0 else f"the column {name[0]!r}"
         one = f"one {whose} row" + (f" of the same {name[1]!r}" if order.series >= 0 else "")
         said = (
-            f"From {one} to the {'next' if order.lag == 1 else f'{order.lag}th after it'}, the "
-            f"rank correlation of {which} is {order.correlation:.2g}; so much comes about in at "
-            f"most 1 of {DRAWS + 1} random orders."
+            f"From {one} to the {'next' if order.lag == 1 else f'one {order.lag} places later'}, "
+            f"the rank correlation of {which} is {order.correlation:.2g}; at most 1 of {DRAWS + 1} "
+            "random orders has one as high."
         )
         if timed:
             return [Finding("order", "broken", f"{NEIGHBOURS} {said}", advice)]

@@ -449,8 +449,8 @@ def shift_finding(tests: Sequence[Shortfall]) -> Finding | None:
     columns = [test for test in striking if test.family == "column"]
     seen = _columns_sentence(columns) if columns else worst.sentence()
     sentence = (
-        f"The new rows as a whole do not look like the reference: {seen}. Anomalies alone, up to "
-        f"{TOLERATED:.0%} of the new rows, would look like this in less than "
+        f"The new rows as a whole do not look like the reference: {seen}. Even with up to "
+        f"{TOLERATED:.0%} anomalies among them, this happens in fewer than "
         f"{chance(worst.corrected)} batches."
     )
     return Finding("shift", level, sentence, ADVICE)
@@ -490,15 +490,12 @@ def with_weights(
         return finding
     if weights.usable:
         more = (
-            "If what is normal has not changed, and only comes in another mix, weigh the reference "
-            f"rows by what moved: `reconform detect --shift {_typed(moved, names)}`, or "
-            f"Weights.estimate in Python; {weights.effective_size:,.0f} of {len(reference):,} rows "
-            "would be left."
+            "If only the mix of normal rows has changed, weight the reference rows accordingly: "
+            f"`reconform detect --shift {_typed(moved, names)}` (Weights.estimate in Python); they "
+            f"would then count as {weights.effective_size:,.0f} of {len(reference):,}."
         )
     else:
-        more = (
-            "Weighing reference rows cannot make up for it: too few of them are like the new ones."
-        )
+        more = "Weighting the reference rows would not help: too few of them are like the new ones."
     return replace(finding, advice=f"{finding.advice} {more}".lstrip())
 
 

@@ -14,7 +14,7 @@ from ..statistics.chances import at_least_before
 LEVELS = ("note", "doubtful", "broken")
 
 # What a headline says in place of the level.
-WITHDRAWN = "but the assumption looks broken: no promise about false ones"
+WITHDRAWN = "but nothing is promised about false alarms: the assumption looks broken"
 
 ASSUMED = "normal new rows come from the same process as the reference rows"
 
@@ -121,12 +121,15 @@ class Verdict:
                 "process as the reference rows."
             )
         if self.word == "doubtful":
-            return f"The assumption is doubtful: perhaps not all {ASSUMED}."
+            return (
+                "The assumption is doubtful: some normal new rows may not come from the same "
+                "process as the reference rows."
+            )
         if self.unchecked:
-            return f"It was not checked whether {ASSUMED}: {self.unchecked}."
+            return f"The assumption that {ASSUMED} was not checked: {self.unchecked}."
         if self.findings:
-            return f"No test contradicts the assumption that {ASSUMED}, but note the following."
-        return f"Nothing seen speaks against the assumption that {ASSUMED}."
+            return f"The checks found nothing against the assumption that {ASSUMED}, but note:"
+        return f"The checks found nothing against the assumption that {ASSUMED}."
 
     def promise(self, guarantee: str) -> str:
         """Say what is left of a guarantee: a broken assumption takes it away."""
@@ -164,19 +167,15 @@ SHARES = (0.01, 0.03, 0.1, 0.2)
 # As many beyond one of them have this chance, or less, if all new rows are normal.
 CHANCE = 0.1
 
-FLAT = "The p-values are flat: no more new rows are unusual than chance explains."
-BLIND = (
-    "Either there are no anomalies, or this {judge} does not see them; another `{judge}` may. More "
-    "reference rows would not help."
-)
+FLAT = "No more new rows are unusual than chance explains."
+BLIND = "There may be no anomalies. If you expect some, try another `{judge}`."
+NONE = "There may be no anomalies."
 MASKED = (
-    "Or the reference holds many anomalies of their kind, which make them look normal: see "
-    "`reconform clean`."
+    "If you expect some, the reference may hold anomalies of their kind, which make them look "
+    "normal: look through it with `reconform clean`."
 )
-WEAK = (
-    "More new rows are unusual than chance explains, but not unusual enough for a list at this "
-    "level. What helps: another `{judge}`, or a higher level."
-)
+EVEN = "More new rows are unusual than chance explains, but not unusual enough for this level."
+WEAK = f"{EVEN} Try another `{{judge}}`."
 
 
 def looks_flat(counts: IntArray) -> bool:
@@ -213,8 +212,8 @@ def why_nothing(
     verdict : Verdict
     warning : str, optional
         What is said of a reference that is too small.
-    judge : {"detector", "method"}
-        What another one may find more by.
+    judge : {"detector", "method", ""}
+        What another one of may find more; empty where several detectors were tried.
 
     Returns
     -------
@@ -230,6 +229,6 @@ def why_nothing(
             return str(finding)
     if flat:
         extremes = any(finding.check == "reference extremes" for finding in verdict.findings)
-        said = [FLAT, BLIND.format(judge=judge), *([MASKED] if extremes else [])]
-        return " ".join(said)
-    return warning or WEAK.format(judge=judge)
+        blind = BLIND.format(judge=judge) if judge else NONE
+        return f"{FLAT} {f'{NONE} {MASKED}' if extremes else blind}"
+    return warning or (WEAK.format(judge=judge) if judge else EVEN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -35,6 +36,8 @@ from .options import FAILURES, Columns, Deciding, Files, Writing
 from .output import Voice, one_line, printable
 
 LONGEST_CELL = 40
+# A method that is advised, as messages name it.
+METHOD = re.compile(r"`method='([^']+)'`")
 CAPTION = f"{IN_BRACKETS} This describes the row, not why the detector flagged it."
 
 
@@ -275,7 +278,7 @@ def judge(
         )
     explained = _explained(judgement, files.id_columns)
     bound = false_bound(judgement)
-    if judgement.count and judgement.warning:
+    if judgement.count and judgement.groups and judgement.warning:
         voice.warn(judgement.spoken(judgement.warning))
     if voice.talks:
         _tell(voice, judgement, explained, files, writing, reference)
@@ -343,6 +346,24 @@ def _tell(
     for what, where in (("Rows", writing.output), ("Report", writing.report)):
         if where is not None and not is_standard(where):
             voice.say(f"{what}: {where}")
+    if reference is not None and not explained:
+        _tell_next(voice, judgement, files.id_columns, writing)
+
+
+def _tell_next(
+    voice: Voice, judgement: FileDiscoveries, ids: Sequence[str], writing: Writing
+) -> None:
+    """Advise one command where nothing has yet: a method that can flag, or a look at one row."""
+    advised = [str(finding) for finding in judgement.verdict.findings]
+    if any("`reconform" in said for said in (*advised, judgement.why_nothing or "")):
+        return
+    method = METHOD.search(judgement.why_nothing or "")
+    if method is not None:
+        voice.say(in_options(f"Next: `reconform detect --method {method[1]}`"))
+    elif judgement.count and writing.output is None and len(ids) < 2:
+        first = take_flagged(judgement, ids, 1)
+        name = str(first.ids[ids[0]][0] if ids else first.rows[0])
+        voice.say(in_options(f"Next: `reconform detect --explain {shlex.quote(name)}`"))
 
 
 def _write_page(
@@ -398,7 +419,7 @@ def _tell_verdict(voice: Voice, verdict: Verdict, later: str | None) -> None:
     if verdict.reasons:
         voice.say(verdict.sentence, style=STYLES[verdict.word])
     elif findings:
-        voice.say("No test contradicts the assumption, but note the following:")
+        voice.say("The checks found nothing against the assumption, but note:")
     for finding in findings:
         voice.say(f"- {in_options(str(finding))}")
     if verdict.reasons:
@@ -422,7 +443,8 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries) -> None:
     """Say what everybody should know; the page and --json say the whole theorem."""
     voice.say(judgement.headline, style="bold")
     checks = "" if judgement.verdict.findings else judgement.verdict.sentence
-    why = in_options(judgement.why_nothing or "")
+    broken = judgement.verdict.word == "broken"
+    why = in_options("" if broken else judgement.why_nothing or "")
     for said in filter(None, (judgement.promise, checks, why, judgement.ranked_by)):
         voice.say(said)
     _tell_groups(voice, judgement)

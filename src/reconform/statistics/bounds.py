@@ -409,20 +409,14 @@ class WholeList:
     ----------
     tested : int
         All rows.
-    method : str
-        For the sentence.
     promised : str
         What the guarantee of the list is about: "false discovery rate".
-    bounded : bool
-        Whether there can be a bound with this method.
     broken : bool
         Whether the assumption looks broken.
     """
 
     tested: int
-    method: str
     promised: str
-    bounded: bool
     broken: bool
 
 
@@ -454,56 +448,40 @@ def describe_first(
 
     Examples
     --------
-    >>> whole = WholeList(300, "full", "false discovery rate", bounded=False, broken=False)
+    >>> whole = WholeList(300, "false discovery rate", broken=False)
     >>> print(describe_first(20, 5, 0.01, whole))
-    The 20 rows that come first, by p-value and then by score; 5 of them are flagged. About 3 of
-    them are false, by estimate: so many of 300 normal rows would be as unusual. There is no bound
-    with confidence for full. What is said of the false discovery rate is about the flagged rows,
-    not about these 20.
+    The 20 most unusual rows; 5 of them are flagged. Of 300 normal rows, about 3 would be as
+    unusual. The promise on the false discovery rate is about the flagged rows only.
     """
-    which = "The row that comes first" if rows == 1 else f"The {rows:,} rows that come first"
+    which = "The most unusual row" if rows == 1 else f"The {rows:,} most unusual rows"
     those = {0: "none of them is flagged", 1: "1 of them is flagged"}.get(
         flagged, f"{flagged:,} of them are flagged"
     )
     if rows == 1:
         those = "it is flagged" if flagged else "it is not flagged"
-    head = f"{which}, by p-value and then by score; {those}."
+    head = f"{which}; {those}."
     if of.broken:
         said = (
-            f"{head} No estimate and no bound of the false ones among them: the assumption that "
-            "these need looks broken."
+            f"{head} How many of them are normal cannot be estimated: the assumption looks broken."
             if rows > 1
-            else f"{head} No estimate of whether it is false: the assumption that this needs looks "
-            "broken."
+            else f"{head} Whether it is normal cannot be estimated: the assumption looks broken."
         )
         return FirstRows(rows, flagged, None, None, CONFIDENCE, said, positions)
     estimate = min(float(rows), of.tested * largest_p)
     parts = [head, _estimated(rows, estimate, of)]
-    if not of.bounded:
-        parts.append(f"There is no bound with confidence for {of.method}.")
-    elif bound is None:
-        parts.append(f"With {CONFIDENCE:.0%} confidence there is no bound below {rows:,}.")
-    else:
-        false = "it is not false" if rows == 1 else f"at most {bound:,} of them are false"
+    if bound is not None:
+        false = "it is not normal" if rows == 1 else f"at most {bound:,} of them are normal"
         parts.append(f"With {CONFIDENCE:.0%} confidence {false}, however many rows are looked at.")
-    these = "this one" if rows == 1 else f"these {rows:,}"
-    parts.append(f"What is said of the {of.promised} is about the flagged rows, not about {these}.")
+    if 0 < flagged < rows:
+        parts.append(f"The promise on the {of.promised} is about the flagged rows only.")
     return FirstRows(rows, flagged, estimate, bound, CONFIDENCE, " ".join(parts), positions)
 
 
 def _estimated(rows: int, estimate: float, of: WholeList) -> str:
-    """Say how many of the rows that come first are false, by estimate."""
+    """Say how many normal rows would be as unusual as those that come first."""
     share = float(f"{estimate:.2g}")
-    normal = f"of {of.tested:,} normal rows would be as unusual"
-    if rows == 1:
-        return (
-            f"Estimate: it may be false; one or more {normal}."
-            if share >= 1
-            else f"About {share:g} {normal}, by estimate."
-        )
-    if share >= rows:
-        return f"Estimate: all of them may be false; so many {normal}."
-    return f"About {share:,g} of them are false, by estimate: so many {normal}."
+    how_many = "as many" if share >= rows else f"about {share:,g}"
+    return f"Of {of.tested:,} normal rows, {how_many} would be as unusual."
 
 
 def last_of_first(counts: RankCounts, rows: int) -> tuple[int, int]:
