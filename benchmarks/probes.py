@@ -382,7 +382,7 @@ FEATURES = [
     ),
     Feature(
         "commands in the shell",
-        "commands('reconform') + ' (files of any size, databases, HTML report)'",
+        "commands('reconform') + ' (files of any size, HTML report)'",
         "commands('nonconform')",
         "commands('pyod') + ' (for AI agents)'",
         "commands('fcnd')",

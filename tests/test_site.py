@@ -137,7 +137,7 @@ def test_names_in_tables_are_not_broken_on_a_phone(browser, page, name):
     assert set(lines) == {1}
 
 
-@pytest.mark.parametrize("words", ["fdp_bound", "jackknife+", "--false-alarms", "DuckDB"])
+@pytest.mark.parametrize("words", ["fdp_bound", "jackknife+", "--false-alarms", "Parquet"])
 def test_the_search_works_from_the_disk(browser, words):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait

@@ -14,7 +14,6 @@ from .errors import ExtraImportError
 # How a package is called, where its module has another name.
 CALLED = {
     "dask": "Dask",
-    "duckdb": "DuckDB",
 }
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import gzip
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +35,6 @@ MOST_FILE = 1 << 30
 KNN = ("--detector", "knn", "--method", "split")
 CSV = ("--output", "out.csv")
 MEGABYTE = b"7" * (1 << 20)
-ENDLESS = "with recursive c(i) as (select 1 union all select i + 1 from c)"
 
 Aimed = Callable[[Path], list[str]]
 Write = Callable[[Path], object]
@@ -113,16 +110,6 @@ def arrow(
             writer.write(rows)
 
     return aim(write, "new.arrow", *options, **more)
-
-
-def sqlite(*statements: str, query: str = "select * from new", reference: bool = False) -> Aimed:
-    def write(path: Path) -> None:
-        with closing(sqlite3.connect(path.parent / "new.sqlite")) as connection:
-            for statement in statements:
-                connection.execute(statement)
-            connection.commit()
-
-    return aim(write, f"new.sqlite#{query}", reference=reference)
 
 
 def linked(target: str, name: str = "new.csv") -> Aimed:
@@ -220,25 +207,7 @@ def overwritten(table: pa.Table, place: slice, data: bytes, **how: Any) -> Write
     return write
 
 
-def odd_names(folder: Path) -> list[str]:
-    statements = 'create table new (a, b, "noteXY")', "insert into new values (1, 2, 3)"
-    command = sqlite(*statements)(folder)
-    path = folder / "new.sqlite"
-    path.write_bytes(path.read_bytes().replace(b"noteXY", b"note\xed\xff"))
-    return command
-
-
-def duckdb_without_end(path: Path) -> None:
-    import duckdb
-
-    rows = "select range as a, repeat('x', 65536) as b from range(1000000000)"
-    with closing(duckdb.connect(str(path.parent / "new.duckdb"))) as connection:
-        connection.execute(f"create view new as {rows}")
-
-
 ZEROS = np.random.default_rng(0).normal(size=(20_000, 2))
-VIEW = f"create view new as {ENDLESS} select i as a, zeroblob(65536) as b from c"
-BAD_TEXT = "cast(x'eda080ff66' as text)"
 
 # What is aimed, and what the refusal says; with no words the command ends well.
 AIMED: dict[str, tuple[str, Aimed]] = {
@@ -310,19 +279,6 @@ AIMED: dict[str, tuple[str, Aimed]] = {
     "a_page_header_without_a_bottom": ("cannot be read", aim(
         overwritten(pa.table({"a": ZEROS[:, 0], "b": ZEROS[:, 1]}), slice(4, 60_004),
                     b"\x1c" * 60_000, compression="zstd", use_dictionary=False), "new.parquet")),
-    # Databases.
-    "a_view_without_end": ("too large", sqlite(VIEW)),
-    "huge_blobs": ("too large", sqlite(
-        "create view new as select 1 as a, zeroblob(800000000) as b union all select 2, 3")),
-    # Cells below the limit of one, and many of them.
-    "large_blobs": ("too large", sqlite(
-        f"create view new as {ENDLESS} select i as a, i as b, zeroblob(8000000) as c from c")),
-    # Lone surrogates and other bytes that are no UTF-8: as cells, and in names.
-    "odd_unicode": ("", sqlite(
-        "create table new (a, b, note)",
-        f"insert into new values (1, 2, {BAD_TEXT}), (3, 4, 'x')")),
-    "odd_unicode_in_names": ("name", odd_names),
-    "a_query_without_end_in_duckdb": ("too large", aim(duckdb_without_end, "new.duckdb#new")),
 }  # fmt: skip
 
 

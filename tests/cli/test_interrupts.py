@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -17,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from reconform import parallel
-from reconform.files import read_reference
 
 # Two seconds are promised on a machine that is free; tests share theirs with others.
 SOON = 4.0
@@ -72,28 +70,6 @@ def test_steps_cover_every_row_once():
 
             parallel.run_blocks(kernel, total, n_jobs=n_jobs)
             assert (seen == 1).all()
-
-
-# --- databases -----------------------------------------------------------------------------------
-
-ENDLESS = {
-    "sqlite": "with recursive c(x) as (select 1 union all select x + 1 from c where x < 3e8) "
-    "select count(*) as a from c",
-    "duckdb": "select sum(x.range * y.range) as a from range(100000) x, range(1000000) y",
-}
-
-
-@pytest.mark.parametrize("kind", ENDLESS)
-def test_a_slow_query_is_ended(ctrl_c, kind, tmp_path):
-    place = tmp_path / f"plant.{kind}"
-    if kind == "duckdb":
-        pytest.importorskip("duckdb", reason="needs reconform[sql]").connect(str(place)).close()
-    else:
-        connection = sqlite3.connect(place)
-        connection.execute("create table t (x)")
-        connection.close()
-    with pytest.raises(KeyboardInterrupt):
-        read_reference(f"{place}#{ENDLESS[kind]}")
 
 
 # --- commands ------------------------------------------------------------------------------------

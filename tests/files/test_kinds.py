@@ -291,3 +291,10 @@ def test_what_is_no_table_of_objects(tmp_path):
         (tmp_path / "r.json").write_text(content)
         with pytest.raises(InputError, match=said):
             read_reference(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("name", ["plant.duckdb", "plant.sqlite", "plant.db"])
+def test_a_database_is_a_sentence_with_the_statement_that_writes_a_file(name, tmp_path):
+    (tmp_path / name).write_bytes(b"SQLite format 3\0")
+    with pytest.raises(InputError, match=r"COPY \(SELECT \* FROM readings\) TO 'rows.parquet'"):
+        read_reference(tmp_path / name)

@@ -12,7 +12,7 @@ import click
 
 from ..cleaning import BUDGET, PROVEN, most_leaving, review, to_look_at
 from ..files import Layout, Table, check_output
-from ..files.formats import is_standard, layout_like, query_of
+from ..files.formats import is_standard, layout_like
 from ..files.review import NOTE, REVIEW_NAMES, leave_out, read_marks, review_table
 from ..files.source import open_source
 from ..files.writing import open_output
@@ -144,7 +144,7 @@ def clean(
     voice: Voice,
 ) -> None:
     """Review the most unusual rows of a reference; leave out those that a person has marked."""
-    if is_standard(reference) or (query_of(reference) is None and Path(reference).is_fifo()):
+    if is_standard(reference) or Path(reference).is_fifo():
         raise click.UsageError(
             "REFERENCE must be a file: it is read more than once, and later with --marks."
         )

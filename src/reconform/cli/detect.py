@@ -26,7 +26,7 @@ from ..files import (
     open_batches,
     read_labelled,
 )
-from ..files.formats import is_standard, label_of, titles_in_words
+from ..files.formats import is_standard, titles_in_words
 from ..files.judge import ReadOptions
 from ..files.reading import (
     group_labels,
@@ -71,7 +71,7 @@ def read_rows(
     beside: tuple[str, Layout] | None = None,
 ) -> Table:
     """Read the reference, and say what its columns are used as."""
-    voice.step(f"Reading {label_of(path)}")
+    voice.step(f"Reading {path}")
     unit = columns.unit
     read = columns.reading(columns.unused(ids), layout, finds_out=True)
     with voice.gathering_warnings():

@@ -24,7 +24,7 @@ from ..errors import InputError, ReconformError, nearest
 from ..explain import IN_BRACKETS, NO_REFERENCE, Explanation
 from ..explain.features import Unusual, labelled, unusual_features
 from ..files import Layout, Table, check_output, open_batches, result
-from ..files.formats import called, is_standard, query_of
+from ..files.formats import is_standard
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
 from ..reporting import render, write_page
 from ..reporting.words import shorten
@@ -187,7 +187,7 @@ def check_header(
     group = None if columns is None else columns.group
     if writing is not None:
         writing.wanted(files)
-    if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
+    if not Path(path).is_file():  # a pipe can be read only once
         return
     features = reference.features if reference.units is None else reference.units.columns
     opened = open_batches(
@@ -394,7 +394,7 @@ def _write_page(
         render,
         found,
         ids=labels,
-        title=f"Anomalies in {called(judgement.path)}",
+        title=f"Anomalies in {Path(judgement.path).name}",
         spell=in_options,
         batch=judgement.fingerprint,
         file=_place(judgement.path),

@@ -1,9 +1,8 @@
 """Tables on disk, in and out, in batches.
 
-    formats.py    `FORMATS`, one row per format, `Layout`, which chooses among them, and queries
+    formats.py    `FORMATS`, one row per format, `Layout`, which chooses among them
     text.py       CSV and TSV
     columnar.py   Parquet and Arrow
-    databases.py  rows of queries: DuckDB, SQLite, and patterns for files
     source.py     `open_source`: a table that can be read more than once, pipes included
     reading.py    `read_reference`, `read_labelled`, `open_batches`
     lines.py      rows that arrive as lines

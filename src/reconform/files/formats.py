@@ -1,16 +1,13 @@
-"""What the name of a table says: one of a few formats, or a query of a database.
+"""What the name of a table says: one of a few formats.
 
 There is one row of `FORMATS` for each format; reading, writing, messages and the command line's
-help follow from the rows, and `Layout` chooses among them. ``PLACE#QUERY`` is an address of rows
-that are no file of their own: a place is a database, or a pattern for files of rows. A file whose
-name happens to hold a ``#`` is that file. Nothing is opened here.
+help follow from the rows, and `Layout` chooses among them. Nothing is opened here.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,126 +20,9 @@ from ..tables import Source, Written
 from .columnar import ArrowSource, ParquetSource, ParquetWriter
 from .text import TextSource, TextWriter
 
-DUCKDB_SUFFIXES = (".duckdb", ".ddb")
-DATABASES = (*DUCKDB_SUFFIXES, ".sqlite", ".sqlite3", ".db")
+DATABASES = (".duckdb", ".ddb", ".sqlite", ".sqlite3", ".db")
 PARQUET_FILES = (".parquet", ".pq")
 FILES_OF_ROWS = (*PARQUET_FILES, ".csv", ".tsv", ".csv.gz", ".tsv.gz")
-
-# The name of a table, perhaps in a schema. Others are quoted, in a query.
-TABLE = re.compile(r"(?:[\w$-]+\.)?[\w$-]+")
-LONGEST_SHOWN = 80
-
-
-@dataclass(frozen=True)
-class Query:
-    """Rows by a query, or all rows of a table.
-
-    Attributes
-    ----------
-    address : str
-        As it was given.
-    place : str
-        A database, or a pattern such as ``lake/*.parquet``.
-    text : str
-        SQL, or the name of a table.
-    """
-
-    address: str
-    place: str
-    text: str
-
-    @property
-    def of_database(self) -> bool:
-        """Whether the place is a database, and not files of rows."""
-        return is_database(self.place)
-
-    @property
-    def table(self) -> str | None:
-        """The name of the table that is read whole; None for SQL."""
-        return self.text if TABLE.fullmatch(self.text) else None
-
-    @property
-    def sql(self) -> str:
-        """The query."""
-        if self.table is None:
-            return self.text
-        return f"select * from {'.'.join(map(quoted, self.table.split('.')))}"
-
-    @property
-    def label(self) -> str:
-        """What to call it in messages: the query in one line, cut short."""
-        line = " ".join(self.text.split())
-        return f"{self.place}#{line if len(line) <= LONGEST_SHOWN else line[:LONGEST_SHOWN] + '…'}"
-
-    @property
-    def name(self) -> str:
-        """A short name: that of the table, or of the file."""
-        if self.table is not None:
-            return self.table.split(".")[-1]
-        return Path(self.place).stem.strip("*?")
-
-    def files(self) -> list[str]:
-        """The database, or the files that the pattern stands for, sorted."""
-        if self.of_database or os.path.exists(self.place):
-            return [self.place]
-        return sorted(glob.glob(self.place, recursive=True))
-
-
-def quoted(name: str) -> str:
-    """Write a name in SQL, whatever is in it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def query_of(path: str | Path) -> Query | None:
-    """Read an address; None for the name of a file.
-
-    Examples
-    --------
-    >>> query_of("new.csv")
-    >>> query_of("lake/*.parquet#select * from files where a > 1").place
-    'lake/*.parquet'
-    >>> print(query_of("plant.duckdb#main.flagged").sql)
-    select * from "main"."flagged"
-    """
-    address = os.fspath(path)
-    cuts = [found.start() for found in re.finditer("#", address)]
-    places = (*DATABASES, *FILES_OF_ROWS)
-    cuts = [at for at in cuts if address[:at].lower().endswith(places)]
-    if not cuts or os.path.lexists(address):
-        return None
-    # Folders may have the sign in their names, and so may a query.
-    at = next((at for at in cuts if os.path.isfile(address[:at])), cuts[0])
-    return Query(address, address[:at], address[at + 1 :].strip())
-
-
-def is_database(place: str | Path) -> bool:
-    """Whether a name is that of a database."""
-    return os.fspath(place).lower().endswith(DATABASES)
-
-
-def label_of(path: str | Path) -> str:
-    """What to call a file or a query in messages."""
-    query = query_of(path)
-    return os.fspath(path) if query is None else query.label
-
-
-def noted(path: str | Path, label: str) -> str:
-    """What a result says that it was made of: a query in full, a file as messages call it."""
-    return label if query_of(path) is None else os.fspath(path)
-
-
-def called(path: str | Path) -> str:
-    """What to call it in a title, without its folder.
-
-    Examples
-    --------
-    >>> called("data/new.csv"), called("data/plant.duckdb#readings")
-    ('new.csv', 'plant.duckdb#readings')
-    """
-    query = query_of(path)
-    if query is None:
-        return Path(path).name
-    return Path(query.place).name + query.label.removeprefix(query.place)
 
 
 def files_in(path: str | Path) -> list[str]:
@@ -202,12 +82,7 @@ class Layout(Written):
             raise ReconformError(f"decimal must be '.' or ','; got {self.decimal!r}.")
 
     def format_of(self, path: str | Path) -> str:
-        """Return the format of a file, by this layout or else by the file's name.
-
-        The rows of a query pass through Arrow.
-        """
-        if query_of(path) is not None:
-            return "arrow"
+        """Return the format of a file, by this layout or else by the file's name."""
         if self.format is not None:
             return self.format
         if is_standard(path):
@@ -222,11 +97,11 @@ class Layout(Written):
                 if is_compressed(path) and not format.is_text:
                     break
                 return name
-        if is_database(path):
+        if suffixes[-1:] and suffixes[-1] in DATABASES:
             raise InputError(
                 path,
-                f"it is a database. Say which rows of it: '{path}#select * from TABLE', or "
-                f"'{path}#TABLE' for all rows of a table. Outputs are files, not databases.",
+                "it is a database, and tables are files. Write the rows to one, in DuckDB (which "
+                "opens SQLite too) by: COPY (SELECT * FROM readings) TO 'rows.parquet'.",
             )
         raise InputError(
             path,
@@ -246,8 +121,6 @@ def layout_like(path: str | Path, layout: Layout | None, output: str | Path) -> 
     """
     layout = layout or Layout()
     format = layout.format_of(path)
-    if is_standard(output) and query_of(path) is not None:
-        return replace(layout, format="csv")
     if is_standard(output) or Layout().format_of(output) == format:
         return replace(layout, format=format)
     return Layout()

@@ -39,7 +39,7 @@ from ..tables.cells import Fingerprint, to_python
 from ..updating import apart_from
 from ..weights import Weights
 from . import result
-from .formats import layout_like, noted
+from .formats import layout_like
 from .reading import Batches, ReadOptions, blaming, missing_counts, open_batches, open_units
 from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of
 from .source import Spill
@@ -370,7 +370,7 @@ def judge_file(
     cad : ConformalDetector
         Fitted.
     path : str or Path
-        The new rows; ``-`` for standard input, or a query as in `read_reference`.
+        The new rows; ``-`` for standard input, or several files as in `read_reference`.
     output : str or Path, optional
         Where to write the rows with `Discoveries.to_frame`'s columns; ``-`` for standard output.
         Where the rule has a `top`, only so many rows, those that come first, flagged or not.
@@ -421,7 +421,7 @@ def judge_file(
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
         marks = by_rank(found.decision) if certified is None else by_row(certified)
         second = SecondPass(batches, marks, first, read, write, before, progress, rule.top)
-        made = result_of(found, certified, second, noted(path, batches.source.label), output)
+        made = result_of(found, certified, second, batches.source.label, output)
         return replace(made, units=batches.units)
 
 

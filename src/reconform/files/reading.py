@@ -43,7 +43,7 @@ from ..tables.uses import (
     uses_of,
 )
 from ..units import UnitFeatures, UnitRows, by_time, codes_of_units, periods
-from .formats import FORMATS, Layout, noted
+from .formats import FORMATS, Layout
 from .source import CachedSource, open_source, opened_once
 
 # A batch is at most this many rows, and about this many cells; and bytes, where cells are long.
@@ -208,8 +208,7 @@ def read_reference(
     Parameters
     ----------
     path : str or Path
-        ``-`` for standard input; or a query, such as ``"plant.duckdb#select * from readings"``,
-        ``"plant.sqlite#readings"`` (a table) or ``"lake/*.parquet#select * from files"``.
+        ``-`` for standard input; a folder or a pattern such as ``"lake/*.parquet"``, for files.
     columns : sequence of str, optional
         Use these columns only.
     drop : sequence of str
@@ -296,7 +295,7 @@ def read_table(
             start = stop
         _tell_rounded(source, [name for name in names if name in inexact])
         return Table(
-            path=noted(path, file.label),
+            path=file.label,
             X=X,
             features=features,
             ids=pa.concat_tables(kept) if ids else None,
@@ -720,8 +719,8 @@ def open_batches(
     Parameters
     ----------
     path : str or Path
-        ``-`` for standard input, which is spooled to disk so that it can be read twice; or a
-        query, as in `read_reference`.
+        ``-`` for standard input, which is spooled to disk so that it can be read twice; or
+        several files, as in `read_reference`.
     features : sequence of Feature
         Of the reference. They are matched by name; other columns are carried through unused.
     id_columns : sequence of str
@@ -910,7 +909,7 @@ def read_labelled(
     >>> folder.cleanup()
     """
     layout = options.layout or Layout()
-    with opened_once():  # a query runs once
+    with opened_once():
         with open_source(path, layout) as source:
             names = source.schema.names
             if label not in names:

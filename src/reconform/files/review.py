@@ -142,10 +142,7 @@ def leave_out(
 def left_out_of(reference: str | Path) -> int:
     """How many marked rows have left a reference, by the note beside it; 0 where there is none."""
     note = Path(f"{reference}{NOTE}")
-    try:
-        if not note.is_file():
-            return 0
-    except (OSError, ValueError):  # a query is not always the name of a file
+    if not note.is_file():
         return 0
     try:
         with note.open("rb") as file:

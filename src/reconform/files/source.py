@@ -1,10 +1,8 @@
 """Tables that can be read more than once, and what waits between two passes over them.
 
 `open_source` opens a table whatever its format; within `opened_once`, as in a command, every table
-is opened once. What comes through a pipe, and the rows of a query, are stored on disk first. A
-query runs once, however often its rows are read: a table that changes meanwhile changes nothing,
-rows are in one order, and the database is free again before anything is judged. Rows and ranks wait
-in memory while they are few, then on disk.
+is opened once. What comes through a pipe, is packed or is JSON or Excel is stored on disk first.
+Rows and ranks wait in memory while they are few, then on disk.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from functools import partial, reduce
-from itertools import chain, groupby
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,26 +27,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import FloatArray, IntArray, RankArray
-from ..atomic import blamed_on_temporary_files, check_room, stops_by_exception
+from ..atomic import blamed_on_temporary_files, check_room
 from ..errors import InputError, listed
 from ..extras import extra
 from ..statistics.ranks import Ranks
 from ..tables import Source
 from ..tables.cells import is_text, varies, words
-from .columnar import ArrowSource
-from .databases import run_query
 from .formats import (
     CONVERTED,
     FILES_OF_ROWS,
     FORMATS,
     UNPACKED,
     Layout,
-    Query,
     Stored,
     files_in,
     is_compressed,
     is_standard,
-    query_of,
 )
 
 # A table of more columns takes gigabytes for their names and types alone.
@@ -67,48 +60,47 @@ SIGNATURES = {
 
 @contextmanager
 def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
-    """Open a table that can be read more than once; standard input is spooled to disk."""
-    query = query_of(path)
-    if query is not None:
-        with _kept_open((query, layout), partial(take_snapshot, query, layout)) as rows:
-            yield rows
+    """Open a table that can be read more than once, or take it from before it in `opened_once`."""
+    kept = _kept.get()
+    if kept is None:
+        with ExitStack() as stack:
+            yield _open(path, layout, stack)
         return
+    # The header of a wide table takes a while to read; one that changed is another table.
+    state = os.stat(path) if not is_standard(path) and os.path.isfile(path) else None
+    of_file = state and (state.st_ino, state.st_size, state.st_mtime_ns)
+    key = (os.path.abspath(path), layout, of_file)
+    stack, opened = kept
+    if key not in opened:
+        opened[key] = _open(path, layout, stack)
+    yield opened[key]
+
+
+def _open(path: str | Path, layout: Layout, stack: ExitStack) -> Source:
     several = files_in(path)
     if several:
-        with ExitStack() as stack:
-            opened_files = [stack.enter_context(open_source(one, layout)) for one in several]
-            yield SeveralFiles(str(path), opened_files)
-        return
+        return SeveralFiles(str(path), [_open(one, layout, stack) for one in several])
     if Path(path).is_dir():
         several_words = ", ".join(FILES_OF_ROWS)
         said = f"it is a folder, not a file, and has no files of rows ({several_words})."
         raise InputError(path, said)
     format = FORMATS[layout.format_of(path)]
     label = "standard input" if is_standard(path) else str(path)
-    with _spooled(path) as given, _unpacked(given, label) as local:
-        if not local.exists():
-            why = ": it is a link to nothing, or to itself" if local.is_symlink() else ""
-            raise InputError(label, f"there is no such file{why}.")
-        if local.is_dir():
-            raise InputError(label, "it is a folder, not a file.")
-        if not local.is_file():
-            raise InputError(label, "it is a device, not a file; send its rows through a pipe.")
-        if not os.path.getsize(local):
-            raise InputError(label, "the file is empty.")
-        file = Stored(local, label, is_compressed(path))
-
-        def opened(_: ExitStack) -> Source:
-            if format.is_text:
-                _refuse_other_formats(file)
-            source = format.open(file, layout)
-            _check_names(label, source.schema.names)
-            return source
-
-        # The header of a wide table takes a while to read; one that changed is another table.
-        known = os.stat(local)
-        state = (known.st_ino, known.st_size, known.st_mtime_ns)
-        with _kept_open((local, label, layout, state), opened) as source:
-            yield source
+    local = stack.enter_context(_spooled(path))
+    if not local.exists():
+        why = ": it is a link to nothing, or to itself" if local.is_symlink() else ""
+        raise InputError(label, f"there is no such file{why}.")
+    if not local.is_file():
+        raise InputError(label, "it is a device, not a file; send its rows through a pipe.")
+    if not os.path.getsize(local):
+        raise InputError(label, "the file is empty.")
+    local = stack.enter_context(_unpacked(local, label))
+    file = Stored(local, label, is_compressed(path))
+    if format.is_text:
+        _refuse_other_formats(file)
+    source = format.open(file, layout)
+    _check_names(label, source.schema.names)
+    return source
 
 
 def _refuse_other_formats(file: Stored) -> None:
@@ -169,7 +161,7 @@ def _unpacked(path: Path, label: str) -> Iterator[Path]:
     packed = suffixes[-1] if suffixes and suffixes[-1] in UNPACKED else None
     inner = suffixes[-2] if packed and len(suffixes) > 1 else (suffixes or [""])[-1]
     converted = inner if inner in CONVERTED else None
-    if (packed is None and converted is None) or not path.is_file():
+    if packed is None and converted is None:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="reconform-") as folder:
@@ -330,18 +322,15 @@ def _spooled(path: str | Path) -> Iterator[Path]:
 # --- once per command ----------------------------------------------------------------------------
 
 
-class _Opened:
-    def __init__(self, stack: ExitStack) -> None:
-        self.stack = stack
-        self.opened: dict[Hashable, Source] = {}
-
-
-_kept: ContextVar[_Opened | None] = ContextVar("reconform_sources", default=None)
+# The tables that are open, and what closes them.
+_kept: ContextVar[tuple[ExitStack, dict[Hashable, Source]] | None] = ContextVar(
+    "reconform_sources", default=None
+)
 
 
 @contextmanager
 def opened_once() -> Iterator[None]:
-    """Let every table in a block be opened once: all who open a query see the same rows.
+    """Let every table in a block be opened once.
 
     A block within a block is part of it.
     """
@@ -349,59 +338,11 @@ def opened_once() -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        token = _kept.set(_Opened(stack))
+        token = _kept.set((stack, {}))
         try:
             yield
         finally:
             _kept.reset(token)
-
-
-@contextmanager
-def _kept_open(key: Hashable, opened: Callable[[ExitStack], Source]) -> Iterator[Source]:
-    """Open a table, or take it from before it in the same block of `opened_once`."""
-    kept = _kept.get()
-    if kept is None:
-        with ExitStack() as stack:
-            yield opened(stack)
-        return
-    if key not in kept.opened:
-        kept.opened[key] = opened(kept.stack)
-    yield kept.opened[key]
-
-
-class Snapshot(Source):
-    """Rows of a query in Arrow files of a temporary folder, as a `Source`.
-
-    SQLite learns the type of a column from its cells: where one does not fit those before it, a
-    file of wider types begins.
-    """
-
-    def __init__(self, folder: Path, label: str, schema: Any, tables: Iterator[Any]) -> None:
-        self.path, self.label = folder / "0.arrow", label
-        self._files: list[ArrowSource] = []
-        rows = size = 0
-        first = next(tables, schema.empty_table())
-        for self.schema, some in groupby(chain([first], tables), key=lambda table: table.schema):
-            path = folder / f"{len(self._files)}.arrow"
-            with (
-                blamed_on_temporary_files(),
-                pa.OSFile(str(path), "wb") as sink,
-                pa.ipc.new_file(sink, self.schema) as writer,
-            ):
-                for table in some:
-                    writer.write_table(table)
-                    rows += table.num_rows
-                    size += table.nbytes
-                    check_room(size, f"{label}: the table")
-            self._files.append(ArrowSource(path, label))
-        self.rows = rows
-
-    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        """Yield Arrow tables of at most `rows` rows."""
-        wanted = pa.schema([self.schema.field(name) for name in columns])
-        for file in self._files:
-            for table in file.tables(columns, rows):
-                yield table if table.schema == wanted else _widened(table, wanted)
 
 
 def _widened(table: Any, schema: Any) -> Any:
@@ -411,15 +352,6 @@ def _widened(table: Any, schema: Any) -> Any:
             column = words(column)
         columns.append(pc.cast(column, field.type, safe=False))
     return pa.table(columns, schema=schema)
-
-
-def take_snapshot(query: Query, layout: Layout, stack: ExitStack) -> Snapshot:
-    """Run a query and keep its rows until the stack is closed."""
-    stack.enter_context(stops_by_exception())
-    with blamed_on_temporary_files():
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-")))
-    with run_query(query, layout, folder) as (schema, tables):
-        return Snapshot(folder, query.label, schema, tables)
 
 
 # Ranks and scores wait in memory up to this size, and beyond on disk.

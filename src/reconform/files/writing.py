@@ -20,11 +20,10 @@ from .formats import (
     FORMATS,
     UNPACKED,
     Layout,
+    files_in,
     is_compressed,
     is_standard,
-    query_of,
     suffixes_in_words,
-    titles_in_words,
 )
 from .text import safe_table
 
@@ -127,30 +126,21 @@ def check_output(
 
 def check_free(path: str | Path, *, overwrite: bool) -> None:
     """Refuse a file that cannot be written or exists, before any work is done for it."""
-    query = query_of(path)
-    if query is not None:
-        raise InputError(
-            query.label,
-            f"tables of databases are read, not written. An output is a file ({titles_in_words()}) "
-            "or - for standard output: write a file, and load it into the database.",
-        )
     check_place(path, overwrite=overwrite)
 
 
 def check_separate(
     outputs: Mapping[str, str | Path | None], inputs: Mapping[str, str | Path]
 ) -> None:
-    """Refuse outputs that would replace an input, also one behind a query, or each other.
+    """Refuse outputs that would replace an input, or each other.
 
     Keys say what each is, for the message.
     """
     written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
     check_apart(written, {})
     for name, path in inputs.items():
-        query = query_of(path)
         # Standard input may be a file, and that is an input too.
-        files = ["/dev/stdin" if is_standard(path) else path] if query is None else query.files()
-        for file in files:
+        for file in files_in(path) or ["/dev/stdin" if is_standard(path) else str(path)]:
             for what, output in written.items():
                 check_apart({what: output}, {name: file})
 

@@ -23,7 +23,6 @@ from ..detectors.prepare import Prepare
 from ..errors import InputError, ReconformError, unknown_choice
 from ..extras import extra
 from ..files import Layout, TableOptions, read_labelled
-from ..files.formats import query_of
 from ..files.reading import AS_THEY_ARE
 from ..frames import frame_as_it_is, package_of
 from ..intake import Coded
@@ -212,7 +211,7 @@ def read(
     Parameters
     ----------
     path : path
-        An ``.npz`` file with ``X`` and ``y``, or a table (CSV, TSV, Parquet, Arrow, a query) with
+        An ``.npz`` file with ``X`` and ``y``, or a table (CSV, TSV, Parquet, Arrow) with
         a label column; every other column is a feature.
     label : str
         Name of the label column: 1 or True for outliers, 0 or False for normal rows.
@@ -234,9 +233,6 @@ def read(
     ...     read(path)
     Dataset('pumps', rows=3, features=1, outliers=1)
     """
-    query = query_of(os.fspath(path))
-    if query is not None:
-        return _read_table(query.address, label, name or query.name, options)
     path = Path(path)
     name = path.name.split(".")[0] if name is None else name
     if path.suffix == ".npz":
