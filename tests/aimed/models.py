@@ -371,9 +371,9 @@ NATIVE = {
     "inne_with_more_sets_than_slots": (
         SHARED_SPHERES, "jackknife+", inne_with_more_sets_than_slots, ""),
     "inne_whose_sets_every_row_enters": (
-        SPHERES, "full", inne_whose_sets_every_row_enters, "more than it can have"),
+        SPHERES, "full", inne_whose_sets_every_row_enters, "too many trees or sets"),
     "forest_whose_trees_every_row_enters": (
-        FOREST, "full", forest_whose_trees_every_row_enters, f"more than it can have|{TOO_MUCH}",
+        FOREST, "full", forest_whose_trees_every_row_enters, f"too many trees or sets|{TOO_MUCH}",
         {"n": 4_000}),
     "neighbours_without_end": (
         KNN3, "jackknife+", neighbours(39_999), TOO_MUCH,

@@ -143,7 +143,7 @@ FOREST, SPHERES = IForest(9, max_samples=8), INNE(9, max_samples=4)
 SHARED_FOREST = IForest(9, max_samples=8, share=True)
 SHARED_SPHERES = INNE(n_estimators=9, max_samples=4, share=True)
 NEAR, FACTORS, SEVERAL = KNN(n_neighbors=3), LOF(n_neighbors=4), Contrast(n_neighbors=(1, 3))
-FITTED = "estimators/1/fitted"
+FITTED = "ensemble/full"
 MODELS = ("ensemble", "models")
 
 FORGED = {

@@ -146,7 +146,8 @@ def _as_array(cells: Any) -> Any:
     times = cells.dtype in (nw.Object, nw.Unknown) and holds_times(cells)
     if not labels and not times:
         try:
-            return cells.to_arrow()
+            whole = cells.to_arrow()
+            return whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
         except (pa.ArrowException, TypeError):
             pass
     values = [None if is_missing(cell) else cell for cell in cells.to_list()]
