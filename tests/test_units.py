@@ -174,7 +174,7 @@ def test_refusals(tables):
         knn().fit(reference[["a", "b"]]).discover(new[["a", "b"]], units=new["run"])
     with pytest.raises(ReconformError, match="lacks"):
         cad.discover(new)  # rows where units were fitted
-    with pytest.raises(ReconformError, match="holds text"):
+    with pytest.raises(ReconformError, match="text where the reference has numbers"):
         cad.discover(new.assign(a="x"), units="run")
     with pytest.raises(ReconformError, match="there is no unit 'none'"):
         cad.discover(new, units="run").units.within("none")
