@@ -58,17 +58,17 @@ ROWS = {
     "inne": Row("INNE"),
     "inne robust": Row("INNE", {"scale": "robust"}),
     "iforest": Row("IForest"),
-    "lof": Row("LOF", asked={"jackknife+": 3.0, "full": 10.0}),
-    "lof robust": Row("LOF", {"scale": "robust"}, asked={"jackknife+": 3.0, "full": 10.0}),
+    "lof": Row("LOF", asked={"full": 10.0}, methods=("full",)),
+    "lof robust": Row("LOF", {"scale": "robust"}, asked={"full": 10.0}, methods=("full",)),
     "contrast": Row("Contrast", asked={"full": 2.0}, methods=("full",), together=True),
     "contrast robust": Row(
         "Contrast", {"scale": "robust"}, {"full": 2.0}, methods=("full",), together=True
     ),
-    "mahalanobis": Row("Mahalanobis", asked={"jackknife+": 0.5, "full": 0.5}),
-    "mahalanobis robust": Row("Mahalanobis", {"scale": "robust"}, {"jackknife+": 0.5, "full": 0.5}),
-    "kde": Row("KDE", asked={"jackknife+": 2.0, "full": 2.0}),
-    "kde fixed": Row("KDE", {"bandwidth": 0.5}, {"jackknife+": 2.0, "full": 2.0}),
-    "kde robust": Row("KDE", {"scale": "robust"}, {"jackknife+": 2.0, "full": 2.0}),
+    "mahalanobis": Row("Mahalanobis", asked={"full": 0.5}, methods=("full",)),
+    "mahalanobis robust": Row("Mahalanobis", {"scale": "robust"}, {"full": 0.5}, methods=("full",)),
+    "kde": Row("KDE", asked={"full": 2.0}, methods=("full",)),
+    "kde fixed": Row("KDE", {"bandwidth": 0.5}, {"full": 2.0}, methods=("full",)),
+    "kde robust": Row("KDE", {"scale": "robust"}, {"full": 2.0}, methods=("full",)),
 }
 
 

@@ -92,7 +92,6 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
         one = one.fitted[0]
     found = guarantee_of(
         plan,
-        plus_is_full=one.plus_is_full,
         uses_batch=one.ranks_rows != "alone",
         grouped=isinstance(ensemble, GroupedEnsemble),
     )

@@ -1,4 +1,4 @@
-"""Mahalanobis and KDE: one formula against a refit for every new row and for every row left out."""
+"""Mahalanobis and KDE: one formula against a refit for every new row."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from formulas import Kernels, Scatter, densities, full_ranks, kernel_units, plus_ranks, scatters
-from oracle import all_augmented_scores, p_value, phi_of
-from reconform import ConformalDetector, Full, Jackknife
+from oracle import all_augmented_scores
+from reconform import ConformalDetector, Full
 from reconform.detectors import KDE, Mahalanobis
-from reconform.detectors.kde.model import FullKDE, LeaveOneOutKDE
-from reconform.detectors.mahalanobis.ensembles import FullMahalanobis, LeaveOneOutMahalanobis
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble.refitting import OneModel
 
@@ -24,61 +22,30 @@ CASES = {
     for ridge in (1.0, 0.01)
 } | {f"kde, {name}": (KDE(h), Kernels(h), D, new) for name, D, new, h in densities()}
 PLAIN = [name for name in CASES if name.startswith(("kde", "mahalanobis 1.0"))]
-KINDS = {
-    Mahalanobis: (FullMahalanobis, LeaveOneOutMahalanobis),
-    KDE: (FullKDE, LeaveOneOutKDE),
-}
 
 
-def ensembles(detector, D):
-    return (
-        detector.fit_plan(D, Full().plan(len(D)), [SEED]),
-        detector.fit_plan(D, Jackknife().plan(len(D)), [SEED] * (len(D) + 1)),
-    )
+def full_of(detector, D):
+    return detector.fit_plan(D, Full().plan(len(D)), [SEED])
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_full_and_jackknife_plus_are_the_refits_and_the_same(name):
+def test_full_is_the_refits_and_has_the_comparisons_of_jackknife_plus(name):
     detector, slow, D, new = CASES[name]
     by_slow = {"model_of": lambda rows: (slow, np.asarray), "X": D, "new": new}
-    for ensemble, kind in zip(ensembles(detector, D), KINDS[type(detector)], strict=True):
-        assert type(ensemble) is kind
-        ranks = ensemble.ranks(new, strictly=True)
-        for found, strictly in ((ranks.at_most, False), (ranks.below, True)):
-            assert found.tolist() == plus_ranks(**by_slow, strictly=strictly)
-            if name != "kde, narrow":  # sums with the kernel of a near-copy hide all other terms
-                assert found.tolist() == full_ranks(**by_slow, strictly=strictly)
+    ranks = full_of(detector, D).ranks(new, strictly=True)
+    for found, strictly in ((ranks.at_most, False), (ranks.below, True)):
+        assert found.tolist() == plus_ranks(**by_slow, strictly=strictly)
+        if name != "kde, narrow":  # sums with the kernel of a near-copy hide all other terms
+            assert found.tolist() == full_ranks(**by_slow, strictly=strictly)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_scores_of_every_model_are_those_of_refits(name):
+def test_scores_are_those_of_the_formula(name):
     detector, slow, D, new = CASES[name]
     rtol = 1e-9 if isinstance(slow, Kernels) else 1e-6
-    _, ensemble = ensembles(detector, D)
-    without = ensemble.scores(new)
-    assert np.allclose(ensemble.full_scores(new), slow.by(D, new), rtol=rtol)
     assert np.allclose(detector.fit(D).score_samples(new), slow.by(D, new), rtol=rtol)
-    for i in range(len(D)):
-        rest = np.delete(D, i, axis=0)
-        assert np.allclose(without[i], slow.by(rest, new), rtol=rtol)
-        held = slow.by(rest, D[i : i + 1])
-        assert np.allclose(ensemble.calibration.scores[i], held, rtol=rtol)
-
-
-@pytest.mark.parametrize("variant", ["basic", "pooled"])
-@pytest.mark.parametrize(
-    "name", [name for name in PLAIN if name.endswith(("smooth", "wide", "constant"))]
-)
-def test_other_variants_are_algorithm_1(name, variant):
-    detector, slow, D, new = CASES[name]
-    new = new[~(new[:, None] == D).all(axis=2).any(axis=1)]  # no copies, which rounding decides
-    plan = Jackknife(variant).plan(len(D))
-    ranks = detector.fit_plan(D, plan, [SEED] * (len(D) + 1)).ranks(new).at_most
-    for x, rank in zip(new[:2], ranks, strict=False):
-        expected = p_value(
-            D, lambda E: lambda rows: slow.by(E, rows), x, plan.train, phi_of("median"), variant
-        )
-        assert rank == expected * (len(D) + 1)
+    held = [slow.by(np.delete(D, i, axis=0), D[i : i + 1])[0] for i in range(len(D))]
+    assert np.allclose(full_of(detector, D).calibration.scores, held, rtol=rtol)
 
 
 @pytest.mark.filterwarnings("ignore:.* is fitted once per row:UserWarning")
@@ -93,14 +60,13 @@ def test_all_rows_with_each_new_row_are_those_of_refits(name, far):
     new = np.vstack([new, new[-3:] * far, new[:1]])
     rows = np.arange(len(new))[::-1]
     expected = all_augmented_scores(OneModel(detector, D, SEED), new, rows)
-    full, plus = ensembles(detector, D)
-    turned, _ = ensembles(detector, D[::-1])
-    got = [all_augmented_scores(one, new, rows) for one in (full, plus, turned)]
+    full = full_of(detector, D)
+    got = [all_augmented_scores(one, new, rows) for one in (full, full_of(detector, D[::-1]))]
     # In the last case a new row lies a million times further away than D is wide.
     close = {"rtol": 1e-6 if name.endswith("far") else 1e-8, "atol": 1e-12}
     if kernels:
         close = {"rtol": 1e-9, "atol": 1e-9 * (1.0 + abs(full.reference.constant()))}
-        assert all(map(np.array_equal, got[0], got[2]))  # whatever the order of D
+        assert all(map(np.array_equal, got[0], got[1]))  # whatever the order of D
     for parts in got:
         for a, b in zip(parts, expected, strict=True):
             assert np.allclose(a, b, **close)
@@ -136,25 +102,3 @@ def test_every_model_is_a_refit_in_its_own_units(detector, model_of):
     assert len(keys) > 1 or detector.scale == "none"
     assert full == full_ranks(model_of, X, new)
     assert plus == plus_ranks(model_of, X, new)
-
-
-# --- what is promised ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["mahalanobis", "kde"])
-def test_jackknife_plus_says_that_it_is_exact_where_it_is(name):
-    plain = {"mahalanobis": Mahalanobis(), "kde": KDE(0.5)}[name]
-    detector, _, X, new = CASES[next(case for case in PLAIN if case.startswith(name))]
-    cad = ConformalDetector(plain, "jackknife+").fit(X)
-    assert cad.guarantee_.kind == "exact"
-    assert name in str(cad.guarantee_)
-    assert np.array_equal(cad.p_values(new, validity="proven"), cad.p_values(new))
-    assert "FDR proven for BY" in cad.discover(new, procedure="by").guarantee
-    for other, method in (
-        (type(detector)(scale="robust"), "jackknife+"),  # scales of D without a row may be others
-        (KDE(), "jackknife+"),  # and so may its bandwidth
-        (plain, "cv+"),
-        (plain, "jackknife"),
-        ("knn", "jackknife+"),
-    ):
-        assert ConformalDetector(other, method).fit(X).guarantee_.kind != "exact"

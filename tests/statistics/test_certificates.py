@@ -54,15 +54,6 @@ def test_every_plan_finds_its_row(method, name, kind):
     assert (row.name, row.kind) == (name, kind)
 
 
-def test_jackknife_plus_with_the_ranks_of_full_is_exact():
-    row = guarantee_of(Jackknife().plan(9), plus_is_full=True)
-    assert (row.name, row.kind, row.certified) == ("jackknife+ as full", "exact", True)
-    assert np.array_equal(proven_grid(Jackknife().plan(9), row, 9).numerators, np.arange(11))
-    for method in (Jackknife("basic"), Jackknife("pooled"), CrossValidation(3)):
-        plan = method.plan(9)
-        assert guarantee_of(plan, plus_is_full=True) is guarantee_of(plan)
-
-
 def test_sentences_follow_from_the_table():
     assert guarantee("split").sentence("bh").startswith("FDR proven for BH on split")
     assert guarantee("full").sentence("by").startswith("FDR proven for BY on full")

@@ -1,8 +1,8 @@
-"""Ensembles of detectors whose leave-one-out and full-conformal ranks are one comparison.
+"""Ensembles of detectors whose full-conformal ranks are comparisons of pairs of rows.
 
 For `KDE` and `Mahalanobis`, whether row i of the reference is at least as anomalous as a new row
 has the same answer under the model without row i as under the model on both of them (the theorems
-are in docs/guarantees). Such a detector says how to compare; the ranks of both methods follow.
+are in docs/guarantees). Such a detector says how to compare; the ranks follow.
 
 A score that is repaired, by adding a term to a sum or a row to a scatter, is that of a fit from
 scratch up to its last digits. Which rows are repaired and which are not depends on which one is
@@ -25,11 +25,8 @@ from ..compiled import njit
 from ..ensemble import (
     AugmentedScores,
     Ensemble,
-    ResampledEnsemble,
-    left_out_calibration,
     reference_calibration,
 )
-from ..methods import Plan
 from ..statistics.ranks import Calibration, Ranks
 
 # 30 binary digits are kept: steps are about a part in 10^9, the ties of `compare`.
@@ -71,16 +68,12 @@ class Comparing(ABC):
         """Score rows by A(D)."""
 
     @abstractmethod
-    def held_out_scores(self, left_out: IndexArray) -> FloatArray:
-        """Score rows of D, each by the model without it, c_i: (count,)."""
-
-    @abstractmethod
-    def scores_without_each(self, X: FloatArray, left_out: IndexArray) -> FloatArray:
-        """Score rows by models without one row of D, t_i: (count, m)."""
+    def held_out_scores(self) -> FloatArray:
+        """Score every row of D by the model without it, c_i: (n,)."""
 
     @abstractmethod
     def compare(
-        self, X: FloatArray, left_out: IndexArray, c: FloatArray
+        self, X: FloatArray, rows: IndexArray, c: FloatArray
     ) -> tuple[RankArray, RankArray, FloatArray]:
         """Return 1 + #{c_i <= t_i} and 1 + #{c_i < t_i} over some rows of D, and scores by A(D)."""
 
@@ -96,25 +89,29 @@ class Comparing(ABC):
         """
 
 
-class ComparingEnsemble(Ensemble):
-    """What both ensembles have in common: how to compare, and how all rows look with a new one."""
+@dataclass(eq=False)
+class ComparingFull(Ensemble):
+    """A model on D and x for every new row x, without fitting any."""
 
+    calibration: Calibration
     reference: Comparing
 
-    def _compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
-        c = self.calibration.scores[np.searchsorted(self.calibration.rows, rows)]
-        return self.reference.compare(X, rows, c)
+    @classmethod
+    def fit(cls, reference: Comparing) -> Self:
+        """Score every row of D by the others."""
+        return cls(reference_calibration(reference.held_out_scores()), reference)
 
-    def _compared(self, X: FloatArray, strictly: bool) -> Ranks:
-        at_most, below, scores = self._compare(X, self.calibration.rows)
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row x among D, all of them scored with x there; there are no variants."""
+        at_most, below, scores = self._compare(X, np.arange(len(self.reference.rows)))
         return Ranks(at_most, below if strictly else None, scores)
+
+    def _compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
+        return self.reference.compare(X, rows, self.calibration.scores[rows])
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, without fitting any model."""
-        c, n = self.calibration.scores, len(self.reference.rows)
-        if len(c) < n:
-            c = self.reference.held_out_scores(np.arange(n))
-        return self.reference.augmented_scores(X, rows, c)
+        return self.reference.augmented_scores(X, rows, self.calibration.scores)
 
     def ranks_within(
         self,
@@ -130,63 +127,5 @@ class ComparingEnsemble(Ensemble):
         scores = np.empty(len(X))
         for g in np.unique(groups):
             mine = np.flatnonzero(groups == g)
-            rows = self.calibration.rows[members[g]]
-            at_most[mine], below[mine], scores[mine] = self._compare(X[mine], rows)
+            at_most[mine], below[mine], scores[mine] = self._compare(X[mine], members[g])
         return Ranks(at_most, below if strictly else None, scores)
-
-
-@dataclass(eq=False)
-class ComparingLeaveOneOut(ComparingEnsemble, ResampledEnsemble):
-    """All leave-one-out models, or some of them; the paired comparison needs no scores."""
-
-    plan: Plan
-    calibration: Calibration
-    reference: Comparing
-
-    plus_is_full = True
-
-    @classmethod
-    def fit(cls, reference: Comparing, plan: Plan) -> Self:
-        """Score every row that is left out by the model without it."""
-        assert plan.left_out is not None
-        scores = reference.held_out_scores(plan.left_out)
-        return cls(plan, left_out_calibration(plan, scores), reference)
-
-    @property
-    def n_jobs(self) -> int | None:
-        """Threads of the reference."""
-        return self.reference.n_jobs
-
-    def scores(self, X: FloatArray) -> FloatArray:
-        """Scores of every resampled model, (models, rows)."""
-        assert self.plan.left_out is not None
-        return self.reference.scores_without_each(X, self.plan.left_out)
-
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D)."""
-        return self.reference.score_samples(X)
-
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank new rows."""
-        variant = self.plan.variant if variant is None else variant
-        if variant != "plus":
-            return super().ranks(X, variant=variant, strictly=strictly)
-        return self._compared(X, strictly)
-
-
-@dataclass(eq=False)
-class ComparingFull(ComparingEnsemble):
-    """A model on D and x for every new row x, without fitting any."""
-
-    calibration: Calibration
-    reference: Comparing
-
-    @classmethod
-    def fit(cls, reference: Comparing) -> Self:
-        """Score every row of D by the others."""
-        scores = reference.held_out_scores(np.arange(len(reference.rows)))
-        return cls(reference_calibration(scores), reference)
-
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank every new row x among D, all of them scored with x there; there are no variants."""
-        return self._compared(X, strictly)

@@ -434,38 +434,17 @@ class WithExponent(Units):
         """The exponents for measured rows and one new row, for every new row: (m,)."""
         return np.array([self.exponent(np.vstack([X, x])) for x in new])
 
-    def exponents_without(self, X: FloatArray) -> IntArray:
-        """The exponents for measured rows without one of them: (n,)."""
-        return np.array([self.exponent(np.delete(X, i, axis=0)) for i in range(len(X))])
-
     def of(self, X: FloatArray) -> IntArray:
         """Units of all rows together."""
         units = self.scales.of(X)
         return np.append(units, self.exponent(self.scales.measure(X, units)))
 
     def with_each(self, X: FloatArray, new: FloatArray) -> IntArray:
-        """Units of D and one new row."""
-        measure = self.scales.measure
-        return self._joined(
-            self.scales.with_each(X, new),
-            lambda key, at: self.exponents_with(measure(X, key), measure(new[at], key)),
-        )
-
-    def without_each(self, X: FloatArray) -> IntArray:
-        """Units of D without one row."""
-        measure = self.scales.measure
-        return self._joined(
-            self.scales.without_each(X),
-            lambda key, at: self.exponents_without(measure(X, key))[at],
-        )
-
-    def _joined(
-        self, units: IntArray, exponents: Callable[[IntArray, IndexArray], IntArray]
-    ) -> IntArray:
-        """Put the exponents behind the scales, for all rows together that have equal ones."""
+        """Units of D and one new row: those of the scales, and behind them the exponents."""
+        units, measure = self.scales.with_each(X, new), self.scales.measure
         last = np.empty((len(units), 1), dtype=np.int64)
         for key, at in groups(units):
-            last[at, 0] = exponents(key, at)
+            last[at, 0] = self.exponents_with(measure(X, key), measure(new[at], key))
         return np.hstack([units, last])
 
     def measure(self, X: FloatArray, units: IntArray) -> FloatArray:

@@ -239,9 +239,6 @@ class Ensemble(ABC):
     Attributes
     ----------
     calibration : Calibration
-    plus_is_full : bool
-        Whether the ranks of jackknife+ are those of full-conformal detection, for every reference
-        and every new row, by a theorem about the detector: then jackknife+ is exact.
     ranks_rows : {"alone", "pool", "batch"}
         How a list ranks a row: by itself; by a `survey` of all new rows, which may come in parts;
         or with all new rows in memory. What is not "alone" may depend on the other new rows.
@@ -254,7 +251,6 @@ class Ensemble(ABC):
     """
 
     calibration: Calibration
-    plus_is_full = False
     enough_new: int | None = None
     by_refitting: ScoresAugmented | None = None
     ranked_by: str | None = None

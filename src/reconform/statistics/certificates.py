@@ -405,14 +405,6 @@ TABLE: tuple[Guarantee, ...] = (
         over="on average over random seeds",
     ),
     Guarantee(
-        "jackknife+ as full",
-        "exact",
-        "exact: P(p <= α) <= α, as jackknife+ has the ranks of full for this detector (mahalanobis "
-        "and kde, with scales and a bandwidth that are fixed beforehand)",
-        (ANY,),
-        certified=True,
-    ),
-    Guarantee(
         "cv+",
         "bounded",
         "bounded: P(p <= α) <= 2α + (K-2)/(n+K) for K folds, and for n/K = m rows in every fold "
@@ -527,7 +519,6 @@ def guarantee(name: str) -> Guarantee:
 def guarantee_of(
     plan: Plan,
     *,
-    plus_is_full: bool = False,
     uses_batch: bool = False,
     grouped: bool = False,
 ) -> Guarantee:
@@ -536,16 +527,13 @@ def guarantee_of(
     Parameters
     ----------
     plan : Plan
-    plus_is_full : bool
-        Whether leave-one-out ranks are full-conformal ones by a theorem; see `Ensemble`.
     uses_batch : bool
         Whether lists rank a row by the other new rows, too.
     grouped : bool
         Whether rows are ranked within several groups.
     """
     if grouped:
-        plain = guarantee_of(plan, plus_is_full=plus_is_full, uses_batch=uses_batch)
-        return within_groups(plain)
+        return within_groups(guarantee_of(plan, uses_batch=uses_batch))
     method = plan.row
     if len(plan.repeats) > 1:
         return guarantee(method.repeated)
@@ -553,8 +541,6 @@ def guarantee_of(
         return guarantee(method.with_batch)
     if method.resamples and plan.variant != "plus":
         return guarantee(plan.variant)
-    if plus_is_full and plan.leaves_one_out:
-        return guarantee("jackknife+ as full")
     return guarantee(method.guarantee)
 
 

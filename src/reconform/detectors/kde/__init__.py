@@ -24,14 +24,12 @@ from ..scaling import (
     nearest_exponents,
     spreads,
     spreads_with,
-    spreads_without,
 )
 from .model import (
     LARGEST_BANDWIDTH,
     LEAST_BANDWIDTH,
     FullKDE,
     KDEModel,
-    LeaveOneOutKDE,
     valid_bandwidth,
 )
 
@@ -94,13 +92,9 @@ class KernelUnits(WithExponent):
         """By the spreads with one new row."""
         return bandwidth_exponents(spreads_with(X, new), len(X) + 1)
 
-    def exponents_without(self, X: FloatArray) -> IntArray:
-        """By the spreads without one row."""
-        return bandwidth_exponents(spreads_without(X), len(X) - 1)
-
 
 class KDE(ModelDetector):
-    """Density of Gaussian kernels around the rows, with every resampled model from the same sums.
+    """Density of Gaussian kernels around the rows, with one model per new row from the same sums.
 
     Parameters
     ----------
@@ -110,9 +104,8 @@ class KDE(ModelDetector):
         rule for the rows of a model.
     scale : {"none", "robust", "direction"}, default="none"
         Take features as they are; or divide every feature by a power of two near to its spread
-        among the rows of a model (the distance of the quartiles). With ``"none"`` and a bandwidth
-        that is a number jackknife+ has the ranks of full, and is exact. With ``"direction"`` every
-        row is divided by its length, too.
+        among the rows of a model (the distance of the quartiles). With ``"direction"`` every row
+        is divided by its length, too.
     contamination : float, default=0.1
         Share of the training rows that `predict` calls outliers. Has no influence on conformal
         p-values.
@@ -137,8 +130,8 @@ class KDE(ModelDetector):
     small = anomalous. Nothing is random. Every pair of rows is looked at, so time grows with the
     square of the number of rows.
 
-    Scores that differ by less than a part in 10^9 are tied in leave-one-out and full-conformal
-    ranks, so that rounding cannot break a tie in favour of a new row.
+    Scores that differ by less than a part in 10^9 are tied in full-conformal ranks, so that
+    rounding cannot break a tie in favour of a new row.
 
     Examples
     --------
@@ -172,8 +165,6 @@ class KDE(ModelDetector):
     ) -> Ensemble | None:
         if plan.row.augments:
             return FullKDE.fit(self._model(X))
-        if plan.left_out is not None:
-            return LeaveOneOutKDE.fit(self._model(X), plan)
         return None  # there is nothing to fit
 
     def _offset_scores(self, X: FloatArray) -> FloatArray:
@@ -224,11 +215,6 @@ MODEL = Record(
 )
 
 
-def _check_leave_one_out(ensemble: LeaveOneOutKDE, d: int) -> None:
-    plan, n = ensemble.plan, len(ensemble.reference.rows)
-    require(plan.left_out is not None and n == plan.n >= 2, "a row has no model")
-
-
 def _check_full(ensemble: FullKDE, d: int) -> None:
     check_reference(len(ensemble.reference.rows), ensemble)
     require(len(ensemble.reference.rows) >= 2, "the reference has the wrong shape")
@@ -238,8 +224,5 @@ KDE_RECORD = DetectorRecord(
     "KDE",
     {"_fitted": MODEL},
     models=(MODEL,),
-    ensembles=(
-        Record("LeaveOneOutKDE", LeaveOneOutKDE, {"reference": MODEL}, _check_leave_one_out),
-        Record("FullKDE", FullKDE, {"reference": MODEL}, _check_full),
-    ),
+    ensembles=(Record("FullKDE", FullKDE, {"reference": MODEL}, _check_full),),
 )

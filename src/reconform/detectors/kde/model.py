@@ -1,11 +1,10 @@
-"""All leave-one-out models, and one model per new row, from sums over the reference.
+"""One model, and one per new row, from sums over the reference.
 
 A row is scored by the logarithm of the density that Gaussian kernels around the rows of the model
 add up to. Whether row i of D is at least as anomalous as the new row x, among D and x, is a
 comparison of two sums that both contain the kernel of i and x. Without it they are the scores of
-i and of x under the model without row i: with one bandwidth, jackknife+ and full-conformal ranks
-are the same, and jackknife+ is exact (docs/guarantees.md). So one comparison answers both, and it
-is made without the common kernel: next to a near-copy of an outlier it would hide all others.
+i and of x under the model without row i, and so they are compared: next to a near-copy of an
+outlier the common kernel would hide all others.
 Differences that rounding could have made count as ties, against the new row.
 
 Rows are measured in bandwidths and held feature by feature, in the order of their contents, so that
@@ -29,7 +28,7 @@ from ...content import sorted_by_content
 from ...ensemble import AugmentedScores, augmented_blocks
 from ...parallel import run_blocks
 from ...statistics.ranks import LEAST_PAIRS
-from ..comparing import Comparing, ComparingFull, ComparingLeaveOneOut, on_grid
+from ..comparing import Comparing, ComparingFull, on_grid
 
 # Numbers of bandwidths beyond it are taken for it, so that no sum of squares overflows.
 LARGEST = 2.0**400
@@ -111,24 +110,6 @@ def _log_sums_without(
         else:
             without[at] = largest + np.log(total - terms[left_out[at]])
     return float(largest + np.log(total))
-
-
-@njit(cache=True, nogil=True)
-def log_sums_without_each(
-    X: FloatArray,
-    rows: FloatArray,
-    left_out: IndexArray,
-    sums: FloatArray,
-    start: int,
-    stop: int,
-) -> None:
-    """Log-sums of rows `start` to `stop` without each of some rows: (count, m)."""
-    n = rows.shape[1]
-    exponents, terms, without = np.empty(n), np.empty(n), np.empty(len(left_out))
-    for q in range(start, stop):
-        _log_sums_without(X[q], rows, left_out, exponents, terms, without)
-        for at in range(len(left_out)):
-            sums[at, q] = without[at]
 
 
 @njit(cache=True, nogil=True)
@@ -250,23 +231,16 @@ class KDEModel(Comparing):
 
     def training_scores(self, X: FloatArray) -> FloatArray:
         """Scores of all rows of the model, each without its own kernel."""
-        return self.held_out_scores(np.arange(len(X)))
+        return self.held_out_scores()
 
-    def held_out_scores(self, left_out: IndexArray) -> FloatArray:
-        """Scores of rows of the model, each without its own kernel: (count,)."""
-        return self._log_sums(self.rows[left_out], self._place[left_out]) + self.constant(fewer=1)
-
-    def scores_without_each(self, X: FloatArray, left_out: IndexArray) -> FloatArray:
-        """Scores of rows, without each of some rows of the model: (count, m)."""
-        queries, rows, places = self._in_bandwidths(X), self._ordered, self._place[left_out]
-        sums = np.empty((len(left_out), len(X)))
-        self._run(partial(log_sums_without_each, queries, rows, places, sums), len(X))
-        return sums + self.constant(fewer=1)
+    def held_out_scores(self) -> FloatArray:
+        """Scores of all rows of the model, each without its own kernel."""
+        return self._log_sums(self.rows, self._place) + self.constant(fewer=1)
 
     def compare(
         self, X: FloatArray, left_out: IndexArray, c: FloatArray
     ) -> tuple[RankArray, RankArray, FloatArray]:
-        """Rank rows: full-conformal and jackknife+ at once."""
+        """Compare new rows with some rows of the model, both with the new row there."""
         queries, rows, places = self._in_bandwidths(X), self._ordered, self._place[left_out]
         at_most, below = np.ones((2, len(X)), dtype=np.int64)
         own, sums = c - self.constant(fewer=1), np.empty(len(X))
@@ -323,10 +297,6 @@ class KDEModel(Comparing):
 
     def _jobs(self, m: int) -> int | None:
         return self.n_jobs if m * self.rows.size >= LEAST_PAIRS else 1
-
-
-class LeaveOneOutKDE(ComparingLeaveOneOut):
-    """All leave-one-out models, or some of them: sums without one of their terms."""
 
 
 class FullKDE(ComparingFull):

@@ -20,7 +20,7 @@ from ...methods import Plan
 from ...records import INT, JOBS, ROWS, SUMS, DetectorRecord, Record, check_reference, require
 from ..base import Attribution, ModelDetector, by_differences, nearest
 from ..knn.search import neighbours_among
-from .ensembles import FullLOF, LeaveOneOutLOF, LOFModel
+from .ensembles import FullLOF, LOFModel
 
 
 class LOF(ModelDetector):
@@ -64,9 +64,9 @@ class LOF(ModelDetector):
     comes first here, and in scikit-learn whichever its search meets first; so a model here is a
     function of the multiset of its rows, and their order changes no bit.
 
-    Leave-one-out models and full-conformal ranks (``method="jackknife+"``, ``"full"``) need no
-    refits: a row that leaves or joins changes only rows within three steps from neighbour to
-    neighbour, and these are scored anew. The numbers are those of separate fits, bit for bit.
+    Full-conformal ranks (``method="full"``) need no refits: a row that joins changes only rows
+    within three steps from neighbour to neighbour, and these are scored anew. The numbers are those
+    of separate fits, bit for bit.
 
     References
     ----------
@@ -108,9 +108,6 @@ class LOF(ModelDetector):
         count = self._count()
         if plan.row.augments:
             return FullLOF.fit(X, count, self.n_jobs)
-        if plan.left_out is not None:
-            _check_rows(plan.n - 1, "every model, fitted on all rows but one,")
-            return LeaveOneOutLOF.fit(X, count, plan, self.n_jobs)
         return None
 
     def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
@@ -124,16 +121,12 @@ class LOF(ModelDetector):
 
     def _model(self, X: FloatArray) -> LOFModel:
         count = self._count()
-        _check_rows(len(X), "a model")
+        if len(X) < 2:
+            raise ReconformError(
+                "LOF compares a row with its neighbours and needs at least 2 training rows, and a "
+                f"model has n_samples = {len(X)}. Use larger training sets."
+            )
         return LOFModel.of(X, count, self.n_jobs)
-
-
-def _check_rows(n: int, whose: str) -> None:
-    if n < 2:
-        raise ReconformError(
-            f"LOF compares a row with its neighbours and needs at least 2 training rows, and "
-            f"{whose} has n_samples = {n}. Use larger training sets."
-        )
 
 
 def _check_loaded(X: FloatArray, d: int) -> None:
@@ -146,14 +139,6 @@ def _check_loaded(X: FloatArray, d: int) -> None:
 def _check_model(model: LOFModel, d: int) -> None:
     _check_loaded(model.X, d)
     require(1 <= model.k < len(model.X), "a model looks at more neighbours than it has rows")
-
-
-def _check_leave_one_out(ensemble: LeaveOneOutLOF, d: int) -> None:
-    n = len(ensemble.full.X)
-    fits = ensemble.plan.left_out is not None and n == ensemble.plan.n > 2
-    require(fits, "a row has no model")
-    every = len(ensemble.places) == n and (np.sort(ensemble.places) == np.arange(n)).all()
-    require(every, "a row is missing")
 
 
 def _check_full(ensemble: FullLOF, d: int) -> None:
@@ -179,12 +164,6 @@ LOF_RECORD = DetectorRecord(
     {"_fitted": LOF_MODEL},
     models=(LOF_MODEL,),
     ensembles=(
-        Record(
-            "LeaveOneOutLOF",
-            LeaveOneOutLOF,
-            {"full": LOF_MODEL, "places": SUMS},
-            _check_leave_one_out,
-        ),
         Record(
             "FullLOF",
             FullLOF,

@@ -1,9 +1,9 @@
-"""All models of leave-one-out, and a model per new row, by local repairs of the one on D.
+"""One model, and one per new row by local repairs of that on D.
 
 A row that joins changes the neighbours of the rows it is near to; then the densities of these and
 of rows that have them as neighbours; then the scores of these and of rows that have those as
-neighbours. Everything else stays. The same holds for a row that leaves. What is repaired is added
-up in the order of a fit from scratch, so scores are the same to the last bit.
+neighbours. Everything else stays. What is repaired is added up in the order of a fit from scratch,
+so scores are the same to the last bit.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from ...content import scores_by_content, sorted_by_content
 from ...ensemble import (
     AugmentedScores,
     Ensemble,
-    ResampledEnsemble,
     augmented_blocks,
-    left_out_calibration,
     reference_calibration,
 )
-from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from ..knn.search import Search, make_search, over_nodes, tree_of, worthwhile_jobs
@@ -199,77 +196,6 @@ class LOFModel:
     def training_scores(self, X: FloatArray) -> FloatArray:
         """Score the training rows, in whatever order they come, each among the others."""
         return scores_by_content(X, sorted_by_content(X)[1], self.graph.near.scores)
-
-
-# So many models are compared with new rows at a time: what they change is in memory.
-MODELS_AT_ONCE = 4096
-
-
-@dataclass(eq=False)
-class LeaveOneOutLOF(ResampledEnsemble):
-    """All leave-one-out models, or some of them, as changes to the one on D.
-
-    Attributes
-    ----------
-    plan : Plan
-    calibration : Calibration
-    full : LOFModel
-        A(D), which has all that the other models need: they are kept whatever the variant.
-    places : int array of shape (n,)
-        Where each row of D is among those of A(D).
-    """
-
-    plan: Plan
-    calibration: Calibration
-    full: LOFModel
-    places: RankArray
-
-    @classmethod
-    def fit(cls, X: FloatArray, n_neighbors: int, plan: Plan, n_jobs: int | None = None) -> Self:
-        """Score every row that is left out by the model without it."""
-        full = LOFModel.of(X, n_neighbors, n_jobs)
-        graph = _one_more(full)
-        places = np.empty(plan.n, dtype=np.int64)
-        places[sorted_by_content(X)[1]] = np.arange(plan.n)
-        held, scores = places[plan.left_out], np.empty(plan.n_models)
-
-        def kernel(start: int, stop: int) -> None:
-            kernels.held_out_scores(held, graph.near, start, stop, scores)
-
-        run_blocks(kernel, len(held), n_jobs=n_jobs)
-        ensemble = cls(plan, left_out_calibration(plan, scores), full, places)
-        ensemble.graph = graph
-        return ensemble
-
-    @cached_property
-    def graph(self) -> Graph:
-        """Neighbours in D, one more than the models without a row look at."""
-        return _one_more(self.full)
-
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D)."""
-        same = self.graph.k == self.full.k
-        return self.graph.score(X) if same else self.full.score_samples(X)
-
-    def scores(self, X: FloatArray) -> FloatArray:
-        """Scores of every resampled model, (models, rows)."""
-        graph, scores = self.graph, np.empty((self.plan.n_models, len(X)))
-        squares, rows = graph.nearest(X, graph.k + 1)
-        new, held = (rows, np.sqrt(squares)), self.places[self.plan.left_out]
-        for first in range(0, len(held), MODELS_AT_ONCE):
-            some = held[first : first + MODELS_AT_ONCE]
-            place = np.full(len(graph.X), -1, dtype=np.int32)
-            place[some] = np.arange(len(some))
-            changes, part = kernels.changes_of(some, graph.near), scores[first : first + len(some)]
-            kernel = partial(kernels.score_by_models, *new, place, graph.near, changes, part)
-            run_blocks(kernel, len(X), n_jobs=graph.n_jobs)
-        return scores
-
-
-def _one_more(full: LOFModel) -> Graph:
-    """The graph of the models without a row: all their neighbours are among the first k + 1."""
-    k = min(full.k, len(full.X) - 2)
-    return Graph.of(full.X, k, k + 1, full.n_jobs)
 
 
 # --- full-conformal ------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ from .ensembles import (
     LARGEST_RIDGE,
     LEAST_RIDGE,
     FullMahalanobis,
-    LeaveOneOutMahalanobis,
     MahalanobisModel,
     Whitened,
     valid_ridge,
@@ -96,8 +95,7 @@ class Mahalanobis(ModelDetector):
     scale : {"none", "robust", "direction"}, default="none"
         Take features as they are; or divide every feature by a power of two near to its spread
         among the rows of a model (the distance of the quartiles), so that the ridge means the same
-        for all of them; or divide every row by its length as well, as cosine distances do. With
-        ``"none"`` and a ridge that is a number jackknife+ has the ranks of full, and is exact.
+        for all of them; or divide every row by its length as well, as cosine distances do.
     contamination : float, default=0.1
         Share of the training rows that `predict` calls outliers. Has no influence on conformal
         p-values.
@@ -121,8 +119,8 @@ class Mahalanobis(ModelDetector):
     `score_samples` is minus the squared distance: small = anomalous. Nothing is random. A fit on
     n rows of d features takes about n d^2 + d^3 / 3 operations, with d > n about 2 n^2 d.
 
-    Scores that differ by less than a part in 10^9 of their terms are tied in leave-one-out and
-    full-conformal ranks, so that rounding cannot break a tie in favour of a new row.
+    Scores that differ by less than a part in 10^9 of their terms are tied in full-conformal
+    ranks, so that rounding cannot break a tie in favour of a new row.
 
     Examples
     --------
@@ -154,8 +152,6 @@ class Mahalanobis(ModelDetector):
     ) -> Ensemble | None:
         if plan.row.augments:
             return FullMahalanobis.fit(self._whitened(X))
-        if plan.left_out is not None:
-            return LeaveOneOutMahalanobis.fit(self._whitened(X), plan)
         return None  # a fit of its own for each model is quick
 
     def _model(self, X: FloatArray) -> MahalanobisModel:
@@ -164,7 +160,7 @@ class Mahalanobis(ModelDetector):
     def training_scores(self, model: Any, X: FloatArray) -> FloatArray:
         """Score the rows that a model was fitted on."""
         # Each by the others: in the order of scores with it, and of the size of new rows' scores.
-        return self._whitened(X).held_out_scores(np.arange(len(X)))
+        return self._whitened(X).held_out_scores()
 
     def _offset_scores(self, X: FloatArray) -> FloatArray:
         return self._score_rows(X)  # as `predict` will score them
@@ -244,11 +240,6 @@ WHITENED = Record(
 )
 
 
-def _check_leave_one_out(ensemble: LeaveOneOutMahalanobis, d: int) -> None:
-    plan, n = ensemble.plan, len(ensemble.reference.rows)
-    require(plan.left_out is not None and n == plan.n, "a row has no model")
-
-
 def _check_full(ensemble: FullMahalanobis, d: int) -> None:
     check_reference(len(ensemble.reference.rows), ensemble)
 
@@ -257,13 +248,5 @@ MAHALANOBIS_RECORD = DetectorRecord(
     "Mahalanobis",
     {"_fitted": MODEL},
     models=(MODEL,),
-    ensembles=(
-        Record(
-            "LeaveOneOutMahalanobis",
-            LeaveOneOutMahalanobis,
-            {"reference": WHITENED},
-            _check_leave_one_out,
-        ),
-        Record("FullMahalanobis", FullMahalanobis, {"reference": WHITENED}, _check_full),
-    ),
+    ensembles=(Record("FullMahalanobis", FullMahalanobis, {"reference": WHITENED}, _check_full),),
 )

@@ -1,4 +1,4 @@
-"""All leave-one-out models, and one model per new row, from one fit on the reference.
+"""One model, and one per new row, from one fit on the reference.
 
 The scatter of N rows is S = sum (e - mean)(e - mean)', and a row is scored by minus its squared
 distance to the mean in the inverse of S + ridge I. The ridge is a fixed number, as if rows at
@@ -11,9 +11,8 @@ anomalous as x among the N = n + 1 rows of D and x exactly if
 
     N (a - b) + 2 (b - p) + n (a b - p^2) >= 0,
 
-and the same comparison decides whether c_i <= t_i under the model without row i: jackknife+ and
-full-conformal ranks are the same, and jackknife+ is exact (docs/guarantees.md has the proof). So a
-rank costs n products. Differences that rounding could have made count as ties, against the new row.
+so a rank costs n products (docs/guarantees.md has the proof). Differences that rounding could have
+made count as ties, against the new row.
 
 How far the rounding of w can have gone is estimated from the condition of the scatter
 (`Whitened.doubt`). Where it could matter, w is found in more digits (`precise`): in sweeps against
@@ -34,7 +33,7 @@ from ...content import sorted_by_content
 from ...ensemble import AugmentedScores, augmented_blocks
 from ...parallel import run_blocks
 from ...statistics.ranks import LEAST_PAIRS
-from ..comparing import Comparing, ComparingFull, ComparingLeaveOneOut
+from ..comparing import Comparing, ComparingFull
 from . import kernels
 from .precise import LARGEST, PreciseModel, digits_for, shortened
 
@@ -213,8 +212,7 @@ class Whitened(Comparing):
     --------
     >>> import numpy as np
     >>> D = Whitened(np.array([[0.0], [1.0], [2.0]]), ridge=1.0)
-    >>> every = np.arange(3)
-    >>> D.compare(np.array([[1.5], [5.0], [2.0]]), every, D.held_out_scores(every))[0]
+    >>> D.compare(np.array([[1.5], [5.0], [2.0]]), np.arange(3), D.held_out_scores())[0]
     array([3, 1, 3])
     """
 
@@ -300,74 +298,57 @@ class Whitened(Comparing):
         n = len(self.rows)
         return 1.0 - n / (n - 1.0) * self.squares
 
-    def _apart(self, left_out: IndexArray) -> IndexArray:
-        """Where rows stand in `left_out` that leave too little to the others for the formulas."""
-        return np.flatnonzero(self._left[left_out] < LEAST_LEFT)
+    @cached_property
+    def _apart(self) -> IndexArray:
+        """Rows that leave too little to the others for the formulas."""
+        return np.flatnonzero(self._left < LEAST_LEFT)
 
     def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows by A(D)."""
         return -kernels.squares_of(self.whiten(X))
 
-    def held_out_scores(self, left_out: IndexArray) -> FloatArray:
-        """Score rows of D, each by the model without it, c_i: (count,)."""
-        k, a = len(self.rows) / (len(self.rows) - 1.0), self.squares[left_out]
-        scores = -k * k * a / np.maximum(self._left[left_out], LEAST_LEFT)
-        apart = self._apart(left_out)
-        if len(apart):
-            rows = self.rows[left_out[apart]]
+    def held_out_scores(self) -> FloatArray:
+        """Score every row of D by the model without it, c_i: (n,)."""
+        k, a = len(self.rows) / (len(self.rows) - 1.0), self.squares
+        scores = -k * k * a / np.maximum(self._left, LEAST_LEFT)
+        if len(self._apart):
+            rows = self.rows[self._apart]
             precise = self._precise(rows)
-            scores[apart] = precise.held_out_scores(precise.whiten(rows))
-        return scores
-
-    def scores_without_each(self, X: FloatArray, left_out: IndexArray) -> FloatArray:
-        """Score rows by models without one row of D, t_i: (count, m)."""
-        seen, scores = self.whiten(X), np.empty((len(left_out), len(X)))
-        b, (rows, a), n = kernels.squares_of(seen), self._some(left_out), len(self.rows)
-        left = np.maximum(self._left[left_out], LEAST_LEFT)
-
-        def kernel(start: int, stop: int) -> None:
-            kernels.score_without_each(seen, b, rows, a, left, n, start, stop, scores)
-
-        run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
-        apart = self._apart(left_out)
-        if len(apart):
-            precise = self._precise(X)
-            those = precise.whiten(self.rows[left_out[apart]])
-            scores[apart] = precise.scores_without(those, precise.whiten(X))
+            scores[self._apart] = precise.held_out_scores(precise.whiten(rows))
         return scores
 
     def compare(
-        self, X: FloatArray, left_out: IndexArray, c: FloatArray
+        self, X: FloatArray, rows: IndexArray, c: FloatArray
     ) -> tuple[RankArray, RankArray, FloatArray]:
-        """Rank rows: full-conformal and jackknife+ at once.
+        """Compare new rows with some rows of D, both with the new row there.
 
         Parameters
         ----------
         X : float array of shape (m, d)
-        left_out : int array
-            The rows of D to compare with.
+        rows : int array
+            Those of D to compare with.
 
         Returns
         -------
         at_most, below : int arrays of shape (m,)
-            1 + #{c_i <= t_i}, and 1 + #{c_i < t_i}.
+            1 + the rows that score at most as much, and 1 + those that score less.
         scores : float array of shape (m,)
             Those of A(D).
         """
-        apart = self._apart(left_out)
-        seen, others = self.whiten(X), np.delete(left_out, apart) if len(apart) else left_out
-        b, (rows, a), n = kernels.squares_of(seen), self._some(others), len(self.rows)
+        apart = np.isin(rows, self._apart)
+        seen, n = self.whiten(X), len(self.rows)
+        b, (others, a) = kernels.squares_of(seen), self._some(rows[~apart])
         at_most, below = np.ones((2, len(X)), dtype=np.int64)
         more = 0.0 if self._is_precise else 4.0 * self.doubt[1]
 
         def kernel(start: int, stop: int) -> None:
-            kernels.rank_rows(seen, b, rows, a, n, TIE, more, start, stop, at_most, below)
+            kernels.rank_rows(seen, b, others, a, n, TIE, more, start, stop, at_most, below)
 
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
-        if len(apart):
+        if apart.any():
             precise = self._precise(X)
             not_above, lower = precise.compare(
-                precise.whiten(self.rows[left_out[apart]]), precise.whiten(X)
+                precise.whiten(self.rows[rows[apart]]), precise.whiten(X)
             )
             at_most += not_above
             below += lower
@@ -396,7 +377,7 @@ class Whitened(Comparing):
         left = np.maximum(self._left, LEAST_LEFT)
         D = self._seen, self.squares, self._by_feature, left
         kernel = partial(kernels.augmented_scores, *new, np.ascontiguousarray(whole.T), *D)
-        apart, far = self._apart(np.arange(n)), self._far(X, new[3])
+        apart, far = self._apart, self._far(X, new[3])
         for augmented in augmented_blocks(kernel, rows, n, len(X), n_jobs=self._jobs(len(rows))):
             if len(apart) or len(far):
                 self._mend(augmented, X, apart, far)
@@ -423,18 +404,14 @@ class Whitened(Comparing):
         own = kernels.all_on_grid(own).T
         augmented.own[:, apart] = np.where(alike, augmented.own[:, n, None], own)
 
-    def _some(self, left_out: IndexArray) -> tuple[FloatArray, FloatArray]:
+    def _some(self, rows: IndexArray) -> tuple[FloatArray, FloatArray]:
         """Rows of D as the model sees them, feature by feature, and their squared lengths."""
-        if len(left_out) == len(self.rows):  # all of them, in order
+        if len(rows) == len(self.rows):  # all of them, in order
             return self._by_feature, self.squares
-        return np.ascontiguousarray(self._by_feature[:, left_out]), self.squares[left_out]
+        return np.ascontiguousarray(self._by_feature[:, rows]), self.squares[rows]
 
     def _jobs(self, m: int) -> int | None:
         return self.n_jobs if m * len(self.rows) >= LEAST_PAIRS else 1
-
-
-class LeaveOneOutMahalanobis(ComparingLeaveOneOut):
-    """All leave-one-out models, or some of them, by rank-one changes of the one on all rows."""
 
 
 class FullMahalanobis(ComparingFull):

@@ -240,41 +240,6 @@ def rank_rows(
 
 
 @njit(cache=True, nogil=True)
-def score_without_each(
-    seen: FloatArray,
-    b: FloatArray,
-    rows: FloatArray,
-    a: FloatArray,
-    left: FloatArray,
-    n: int,
-    start: int,
-    stop: int,
-    scores: FloatArray,
-) -> None:
-    """Score new rows `start` to `stop` by models without one row of D: (count, m).
-
-    Parameters
-    ----------
-    seen, b, rows, a, n : arrays and int
-        As in `rank_rows`.
-    left : float array of shape (count,)
-        What the rows of D leave of their own directions to the others, 1 - n a / (n - 1).
-    start, stop : int
-    scores : float array of shape (count, m)
-        Written.
-    """
-    products = np.empty(len(a))
-    k, step = n / (n - 1.0), 1.0 / (n - 1.0)
-    for q in range(start, stop):
-        _products(rows, seen[q], products)
-        for i in range(len(a)):
-            p = products[i]
-            shift = p + step * a[i]
-            square = b[q] + 2.0 * step * p + step * step * a[i]
-            scores[i, q] = -(square + k * shift * shift / left[i])
-
-
-@njit(cache=True, nogil=True)
 def all_on_grid(scores: FloatArray) -> FloatArray:
     """Round all scores to the grid on which those of `augmented_scores` are."""
     rounded = np.empty(scores.shape)
@@ -353,7 +318,8 @@ def augmented_scores(
     whole, whole_squares, whole_by_feature : float arrays of shape (m, q), (m,) and (q, m)
         The same, with all that they have beyond the directions of D: for their products.
     rows, a, by_feature, left : float arrays of shape (n, r), (n,), (r, n) and (n,)
-        D, its squared lengths, and what the rows leave to the others, as in `score_without_each`.
+        D, its squared lengths, and what the rows leave of their own directions to the others,
+        1 - n a / (n - 1).
     block : int array of shape (b,)
     start, stop : int
     own, others : float arrays of shape (b, n + 1) and (b, m)

@@ -127,15 +127,6 @@ class PreciseModel:
             margin = tie * ((n + 1) * (a + b) + n * (a * b + p * p))
             return (gap >= -margin).sum(axis=0), (gap > margin).sum(axis=0)
 
-    def scores_without(self, seen: Decimals, new: Decimals) -> FloatArray:
-        """Score new rows by the models without one row of the reference: (rows, new rows)."""
-        n = self.n
-        with self._context():
-            a, b, p = (seen * seen).sum(axis=1)[:, None], (new * new).sum(axis=1), seen @ new.T
-            k, shift = Decimal(n) / (n - 1), p + a / (n - 1)
-            square = b + 2 * p / (n - 1) + a / (n - 1) ** 2
-            return doubles(-(square + k * shift * shift / (1 - k * a)))
-
     def held_out_scores(self, seen: Decimals) -> FloatArray:
         """Score rows of the reference, each by the model without it."""
         with self._context():
