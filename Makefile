@@ -67,7 +67,7 @@ measure: $(VENV)/.test-installed
 FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 0
 fuzz: $(VENV)/.test-installed
-	@for script in $(wildcard tests/fuzz/tables.py tests/fuzz/model_files.py); do \
+	@for script in $(wildcard tests/fuzz/tables.py tests/fuzz/model_files.py tests/fuzz/feedback.py); do \
 	  $(BIN)/python $$script --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) $(if $(FUZZ_COUNT),--count $(FUZZ_COUNT)) || exit 1; done
 
 bench: .venv-bench/.installed

@@ -202,8 +202,8 @@ def reasons(updates: Sequence[Update]) -> list[tuple[str, str]]:
         ),
         (
             unmarked,
-            "{} of the random sample not marked",
-            ("row was", "rows were"),
+            "{} not marked",
+            ("row of the random sample was", "rows of the random sample were"),
             "that had nothing to do with what these rows are",
         ),
     )

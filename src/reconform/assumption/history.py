@@ -8,6 +8,7 @@ differ from each other. What is said is measured, not proven.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -142,18 +143,21 @@ def earlier_run(line: Any, calibration: str) -> dict[str, Any] | None:
     columns, findings = seen.get("columns"), verdict.get("findings")
     if not isinstance(columns, dict) or not isinstance(findings, list):
         return None
-    rows, kept = seen.get("rows"), {}
+    rows = seen.get("rows")
     if type(rows) is not int or rows < 1:
         return None
-    for name, numbers in columns.items():
-        fits = isinstance(numbers, list) and len(numbers) == len(SHARES)
-        if fits and all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
-            kept[name] = numbers
+    kept = {name: numbers for name, numbers in columns.items() if are_quantiles(numbers)}
     levels = [one for one in findings if isinstance(one, dict) and one.get("level") == "broken"]
     return {
         "seen": {"rows": rows, "columns": kept},
         "broken": [str(one.get("check")) for one in levels],
     }
+
+
+def are_quantiles(numbers: Any) -> bool:
+    """Whether these are quantiles of a column, as `seen_in` notes them."""
+    fits = isinstance(numbers, list) and len(numbers) == len(SHARES)
+    return fits and all(type(n) in (int, float) and abs(n) <= sys.float_info.max for n in numbers)
 
 
 def _runs(count: int) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import FloatArray
-from ..assumption.history import SHARES
+from ..assumption.history import are_quantiles
 from ..assumption.verdict import LEVELS
 from ..display import percent
 from ..errors import InputError
@@ -171,7 +171,9 @@ def _run(said: Mapping[str, Any]) -> Run | None:
         _object(said.get(name)) for name in ("new", "decision", "assumption", "seen")
     )
     rows, flagged, word = new.get("rows"), said.get("flagged"), verdict.get("verdict")
-    if type(rows) is not int or type(flagged) is not int or not 0 <= flagged <= rows:
+    if type(rows) is not int or type(flagged) is not int:
+        return None
+    if not 0 <= flagged <= rows < 1 << 53:
         return None
     if word not in ("holds", *LEVELS[1:]):
         return None
@@ -188,9 +190,7 @@ def _run(said: Mapping[str, Any]) -> Run | None:
         seen={
             str(name): quantiles
             for name, quantiles in _object(seen.get("columns")).items()
-            if isinstance(quantiles, list)
-            and len(quantiles) == len(SHARES)
-            and all(type(one) in (int, float) and math.isfinite(one) for one in quantiles)
+            if are_quantiles(quantiles)
         },
         # Only the first of a long list are in the line: then the mark file has to say it.
         listed=frozenset().union(*map(_called, found)) if len(found) >= flagged else frozenset(),
