@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import signal
 import subprocess
 import time
@@ -41,6 +42,10 @@ def mark(number, line):
     return said
 
 
+def facts_of(line):
+    return run_json(*shlex.split(line))
+
+
 @pytest.fixture
 def week(here):
     """A model, two days with their marks, and the log."""
@@ -55,9 +60,7 @@ def week(here):
 
 
 def test_a_week(week):
-    said = run_json(
-        *["update", "plant.rcad", "--marks", "marks0.csv", "--marks", "marks1.csv", "--output", "two.rcad"]
-    )
+    said = facts_of("update plant.rcad --marks marks0.csv --marks marks1.csv --output two.rcad")
     assert (
         said["update"]["real"]
         == sum(one["row"] > 140 for facts in week for one in facts["anomalies"])
@@ -74,8 +77,8 @@ def test_a_week(week):
     assert {one["row"] for one in facts["anomalies"]} >= set(range(141, 151))
     # The batch that was marked: its own marks are set aside, and nothing ends.
     assert "set aside" in run("score two.rcad day1.csv").stderr
-    rolled = run_json(
-        *["update", "two.rcad", "--marks", "marks1.csv", "--normal", "day1.csv", "--keep", "250", "--output", "3.rcad"]
+    rolled = facts_of(
+        "update two.rcad --marks marks1.csv --normal day1.csv --keep 250 --output 3.rcad"
     )
     assert rolled["update"]["real"] == rolled["update"]["sampled"] == 0
     assert rolled["update"]["left_out"] >= 9
@@ -86,13 +89,11 @@ def test_a_week(week):
 
 def test_a_split_finds_its_reference_and_refuses_another(week):
     run("fit normal.csv --detector knn --method split --id name --model split.rcad")
-    said = run_json(*["update", "split.rcad", "--marks", "marks0.csv", "--output", "split2.rcad"])
+    said = facts_of("update split.rcad --marks marks0.csv --output split2.rcad")
     assert said["update"]["reference"] == 200 + said["update"]["sampled"]
     assert said["update"]["unused"] > 0
     Path("normal.csv").unlink()
-    assert (
-        run_json(*["update", "split2.rcad", "--marks", "marks1.csv", "--output", "3.rcad"])["updates"] == 2
-    )
+    assert facts_of("update split2.rcad --marks marks1.csv --output 3.rcad")["updates"] == 2
     refused = run(
         "update split.rcad --reference day0.csv --marks marks0.csv --output 4.rcad", code=1
     )
@@ -103,10 +104,10 @@ def test_marks_by_hand(week):
     run("detect normal.csv day0.csv --id name --only-anomalies --output list.csv --detector knn")
     head, *rows = Path("list.csv").read_text().splitlines()
     Path("hand.csv").write_text("\n".join([head + ",mark", *(f"{row},yes" for row in rows)]))
-    by_features = run_json(*["update", "plant.rcad", "--marks", "hand.csv", "--output", "a.rcad"])
+    by_features = facts_of("update plant.rcad --marks hand.csv --output a.rcad")
     names = [row.split(",")[0] for row in rows]
     Path("ids.csv").write_text("\n".join(["id,mark", *(f"{name},real" for name in names)]))
-    by_name = run_json(*["update", "plant.rcad", "--marks", "ids.csv", "--rows", "day0.csv", "--output", "b.rcad"])
+    by_name = facts_of("update plant.rcad --marks ids.csv --rows day0.csv --output b.rcad")
     assert by_features["update"] == by_name["update"]
     assert by_name["update"]["real"] == len(names)
 
@@ -145,7 +146,7 @@ def test_nothing_is_overwritten(week):
 
 
 def test_the_record(week):
-    said = run_json(*["record", "checks.jsonl", "marks0.csv", "marks1.csv", "--output", "record.html"])
+    said = facts_of("record checks.jsonl marks0.csv marks1.csv --output record.html")
     assert said["runs"] == 2
     assert said["looked"] == said["flagged"] == sum(facts["flagged"] for facts in week)
     false = [sum(one["row"] <= 140 for one in facts["anomalies"]) for facts in week]
