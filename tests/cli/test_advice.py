@@ -275,12 +275,12 @@ def test_next_steps_of_a_review():
     shutil.copy("mixed.csv", "my rows.csv")
     line = (
         "reconform clean 'my rows.csv' --prepare --id id --budget 0.1 "
-        "--detector lof --prefix x_ --output 'my review.csv'"
+        "--detector lof --output 'my review.csv'"
     )
     code, said = run(line)
     assert code == 0, said
     review = pd.read_csv("my review.csv")
-    review["x_anomaly"] = ["yes", *["no"] * (len(review) - 1)]
+    review["anomaly"] = ["yes", *["no"] * (len(review) - 1)]
     review.to_csv("my review.csv", index=False)
     (command,) = (found[1] for found in WHOLE.finditer(said))
     code, then = run(command)

@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
     before = Path.cwd()
     os.chdir(place)
     try:
-        run("fit", "normal.csv", "--id", "machine", *QUICK, "--fdr", "0.15", "--prefix", "r_",
+        run("fit", "normal.csv", "--id", "machine", *QUICK, "--fdr", "0.15",
             "--model", "plant.rcad")  # fmt: skip
     finally:
         os.chdir(before)
@@ -113,7 +113,7 @@ def test_the_object_is_that_of_score(here):
 
 
 def test_a_model_remembers(here):
-    """The identifiers, the prefix and the level of `fit` hold for `score` and `check`."""
+    """The identifiers and the level of `fit` hold for `score` and `check`."""
     for command in ("score", "check"):
         given = [command, "plant.rcad", "today.csv"]
         given += ["--fail-on", ""] if command == "check" else []
@@ -123,9 +123,9 @@ def test_a_model_remembers(here):
         assert facts["anomalies"][0]["id"].keys() == {"machine"}
         run(*given, "--output", f"{command}.csv", "--quiet")
         assert pd.read_csv(f"{command}.csv").columns[-4:].tolist() == [
-            "r_score", "r_p_value", "r_q_value", "r_anomaly",
+            "score", "p_value", "q_value", "anomaly",
         ]  # fmt: skip
-    assert "--id machine --prefix r_ --fdr 0.15" in run("inspect", "plant.rcad").stdout
+    assert "--id machine --fdr 0.15" in run("inspect", "plant.rcad").stdout
 
 
 def test_what_is_given_goes_before_what_is_remembered(here):
@@ -137,8 +137,6 @@ def test_what_is_given_goes_before_what_is_remembered(here):
         "fdr": 0.15, "procedure": "by", "validity": "auto",
     }  # fmt: skip
     assert run_json(*given, "--id", "flow")["anomalies"][0]["id"].keys() == {"flow"}
-    run(*given, "--prefix", "mine_", "--output", "out.csv")
-    assert pd.read_csv("out.csv").columns[-1] == "mine_anomaly"
 
 
 @pytest.mark.parametrize(
@@ -161,9 +159,7 @@ def test_a_level_takes_the_place_of_the_other_way_to_say_it(known, given, made):
 def test_a_model_that_lacks_what_fit_notes_is_refused(here):
     """There is one format, and all of it has to be there."""
     info = model_files.inspect("plant.rcad")
-    noted = {
-        k: v for k, v in info.extras[OURS].items() if k not in ("id_columns", "prefix", "deciding")
-    }
+    noted = {k: v for k, v in info.extras[OURS].items() if k not in ("id_columns", "deciding")}
     cad = model_files.load("plant.rcad")
     model_files.save(cad, "old.rcad", extras={OURS: noted})
     assert (
@@ -174,8 +170,7 @@ def test_a_model_that_lacks_what_fit_notes_is_refused(here):
 @pytest.mark.parametrize(
     "noted",
     [
-        {"id_columns": "machine"}, {"id_columns": {"tuple": [3]}}, {"prefix": None}, {"prefix": 3},
-        {"decision": []},
+        {"id_columns": "machine"}, {"id_columns": {"tuple": [3]}}, {"decision": []},
         {"decision": {"fdr": 2}}, {"decision": {"fdr": "0.1"}}, {"prepare": "yes"}, {"detector": 3},
         {"decision": {"fdr": 0.2, "false_alarms": 2}}, {"decision": {"procedure": "__class__"}},
         {"decision": {"confidence": 0.5}}, {"decision": {"top": 3}}, {"decision": {"run": "rm"}},

@@ -441,12 +441,12 @@ def test_a_pipe(here, tables):
     run("fit", "normal.csv", "--id", "machine", *QUICK, "--model", "plant.rcad")
     piped = shell(
         "score", "plant.rcad", "-", "--id", "machine", "--output", "-", "--only-anomalies",
-        "--prefix", "r_", input=Path("new.csv").read_bytes(),
+        input=Path("new.csv").read_bytes(),
     )  # fmt: skip
     assert piped.returncode == 0
     lines = piped.stdout.decode().splitlines()
     found = expected(tables)
-    assert lines[0] == ",".join(["machine", *NAMES, *(f"r_{name}" for name in RESULTS)])
+    assert lines[0] == ",".join(["machine", *NAMES, *RESULTS])
     assert [line.split(",")[0] for line in lines[1:]] == [
         f"N{i:03d}" for i in found.order[: found.count]
     ]
@@ -588,7 +588,6 @@ BAD = {
     "no header": (b"1.5,2\n3,4.5\n5,6\n", "--no-header", "--no-header"),
     "Parquet as CSV": (b"PAR1 and so on", "--format parquet", None),
     "column missing": (b"a,c\n1,2\n", None, "it lacks the column 'b' of the reference"),
-    "result names": (b"a,b,score\n1,2,3\n", None, "--prefix"),
 }  # fmt: skip
 
 
@@ -649,7 +648,6 @@ def test_bad_tables(tmp_path, monkeypatch, kind, command):
         ("--method cv --set draws=5", 2, ""),
         ("--only-anomalies", 2, ""),
         ("--output x.csv --top 5 --only-anomalies", 2, "--top and --only-anomalies each say"),
-        ("--prefix x", 2, ""),
         ("--output - --json", 2, ""),
         ("--output x.csv --report x.csv", 2, ""),
         ("--output normal.csv", 2, "same file"),

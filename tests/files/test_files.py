@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 from reconform.files import (
     InputError,
     Layout,
-    check_output,
     open_batches,
     open_output,
     read_reference,
@@ -486,14 +485,6 @@ def test_written_floats_are_read_back_exactly(tmp_path):
     values = np.random.default_rng(0).random(1000) * 10.0 ** np.arange(-300, 300, 0.6)
     path = save(pa.table({"a": values, "b": -values}), tmp_path / "floats.csv")
     assert np.array_equal(read_new(path), np.column_stack([values, -values]))
-
-
-def test_columns_that_clash_with_results(tmp_path, table):
-    clash = table.append_column("score", table["a"])
-    error = refusal(check_output, tmp_path / "out.csv", clash.schema)
-    assert error.column == "score"
-    assert "`prefix`" in str(error)
-    check_output(tmp_path / "out.csv", clash.schema, prefix="rc_")
 
 
 CHILD = """

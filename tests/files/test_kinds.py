@@ -256,7 +256,7 @@ def test_damaged_files_get_a_sentence(tmp_path, name):
         with pytest.raises(InputError, match=r"r\.(csv|xlsx|json)"):
             read_reference(path, prepare=True)
     with pytest.raises(InputError, match="read, not written"):
-        check_output(path, pa.schema([("x", pa.int64())]), overwrite=True)
+        check_output(path, overwrite=True)
 
 
 def test_files_of_a_folder_have_the_same_columns(tmp_path):

@@ -315,7 +315,7 @@ def _with_options(dice: random.Random, files: dict[str, bytes], names: list[str]
     judging += some((0.05, "--procedure", ("by", "storey")), (0.05, "--validity", ["proven"]))
     if dice.random() < 0.5:
         judging += ["--output", f"out{dice.choice(SUFFIXES)}"]
-        judging += some((0.3, "--only-anomalies", ()), (0.2, "--prefix", ODD_NAMES))
+        judging += some((0.3, "--only-anomalies", ()))
     if dice.random() < 0.05:
         files["out.csv"] = files["report.html"] = PRECIOUS
     stdin = None

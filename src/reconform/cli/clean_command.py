@@ -13,11 +13,10 @@ import click
 from ..cleaning import BUDGET, PROVEN, most_leaving, review, to_look_at
 from ..files import Layout, Table, check_output
 from ..files.formats import is_standard, layout_like
-from ..files.review import NOTE, REVIEW_NAMES, leave_out, read_marks, review_table
-from ..files.source import open_source
+from ..files.review import NOTE, leave_out, read_marks, review_table
 from ..files.writing import open_output
 from ..tables.cells import to_python
-from .declare import PATH, Command, family, file, in_options, option, share
+from .declare import PATH, Command, family, file, in_options, share
 from .detect import facts_of, fit_detector, read_rows
 from .judging import CAPTION, MOST_SHOWN, Flagged, words_about
 from .options import (
@@ -42,7 +41,6 @@ class Cleaning:
     marks: str | None
     keep: str | None
     budget: float
-    prefix: str
     overwrite: bool
 
     def __post_init__(self) -> None:
@@ -68,17 +66,9 @@ class Cleaning:
         if self.output is not None and is_standard(self.output):
             voice.leave_stdout_to_data()
         reference = inputs["REFERENCE"]
-        with open_source(reference, layout) as source:
-            for path, names in ((self.output, REVIEW_NAMES), (self.keep, ())):
-                if path is not None:
-                    check_output(
-                        path,
-                        source.schema,
-                        layout=self.written_with(files, reference, layout, path),
-                        overwrite=self.overwrite,
-                        prefix=self.prefix,
-                        names=names,
-                    )
+        for path in filter(None, (self.output, self.keep)):
+            written = self.written_with(files, reference, layout, path)
+            check_output(path, layout=written, overwrite=self.overwrite)
 
 
 cleaning_options = family(
@@ -104,12 +94,6 @@ cleaning_options = family(
             BUDGET,
             "Leave out at most this share of the reference, rounded up to whole rows; choose it "
             "before you look at the rows.",
-        ),
-        option(
-            "--prefix",
-            default="",
-            metavar="TEXT",
-            help="Put this in front of the names of the columns that a review file adds.",
         ),
         OVERWRITE,
     ],
@@ -172,7 +156,7 @@ def clean(
         )
         _tell_rows(voice, fitting, shown, len(table), unusual)
         if cleaning.output is not None:
-            rows = review_table(reference, known, seen, look, unusual, cleaning.prefix)
+            rows = review_table(reference, known, seen, look, unusual)
             layout = cleaning.written_with(files, reference, known, cleaning.output)
             # A person opens it in a spreadsheet.
             with open_output(
@@ -183,7 +167,7 @@ def clean(
                 safe_cells=True,
             ) as write:
                 write(rows)
-            _tell_review(voice, cleaning, len(table), len(look))
+            _tell_review(voice, cleaning, len(table), len(look), rows.column_names[1])
         voice.finish(
             {
                 "command": "clean",
@@ -222,10 +206,9 @@ def _tell_rows(
     voice.say(CAPTION, style="dim")
 
 
-def _tell_review(voice: Voice, cleaning: Cleaning, rows: int, written: int) -> None:
+def _tell_review(voice: Voice, cleaning: Cleaning, rows: int, written: int, mark: str) -> None:
     if cleaning.output is None or is_standard(cleaning.output):
         return
-    mark = cleaning.prefix + REVIEW_NAMES[1]
     voice.say()
     marks = shlex.quote(cleaning.output)
     voice.say(
@@ -246,7 +229,7 @@ def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files)
     with voice.last_words():
         cleaned = leave_out(
             reference,
-            read_marks(cleaning.marks, filled, prefix=cleaning.prefix),
+            read_marks(cleaning.marks, filled),
             cleaning.keep,
             budget=cleaning.budget,
             layout=known,

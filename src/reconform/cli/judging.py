@@ -198,13 +198,8 @@ def check_header(
         if reference.units is not None:  # whose columns are others
             return
         if writing is not None and writing.output is not None and not is_standard(writing.output):
-            check_output(
-                writing.output,
-                batches.source.schema,
-                layout=files.output_layout(writing.output),
-                overwrite=writing.overwrite,
-                prefix=writing.prefix,
-            )
+            written = files.output_layout(writing.output)
+            check_output(writing.output, layout=written, overwrite=writing.overwrite)
 
 
 class ReferenceRows(NamedTuple):

@@ -38,7 +38,6 @@ from .judging import exit_code, judge
 from .options import (
     JOBS,
     OVERWRITE,
-    PREFIX,
     Columns,
     Deciding,
     Files,
@@ -74,8 +73,6 @@ class Remembered:
         The file of normal rows.
     id_columns : tuple of str
         Columns that name the rows.
-    prefix : str
-        In front of the names of added columns.
     deciding : Deciding
         Level and procedure.
     group : str or None
@@ -91,7 +88,6 @@ class Remembered:
     features: tuple[Feature, ...]
     reference: str
     id_columns: tuple[str, ...] = ()
-    prefix: str = ""
     deciding: Deciding = field(default_factory=Deciding)
     group: str | None = None
     time: str | None = None
@@ -116,10 +112,6 @@ class Remembered:
     def files(self, given: Files) -> Files:
         """The identifiers that were given, or those of the model."""
         return replace(given, id_columns=given.id_columns or self.id_columns)
-
-    def writing(self, given: Writing) -> Writing:
-        """The prefix that was given, or that of the model, where rows are written."""
-        return given if given.output is None else replace(given, prefix=given.prefix or self.prefix)
 
 
 def remembered(info: ModelInfo) -> Remembered | None:
@@ -158,7 +150,6 @@ class Saving:
 
     model: str
     overwrite: bool
-    prefix: str
 
     def __post_init__(self) -> None:
         if is_standard(self.model):
@@ -172,7 +163,6 @@ saving_options = family(
     [
         file("--model", "Save the model here; by custom its name ends in .rcad.", required=True),
         OVERWRITE,
-        PREFIX,
     ],
 )
 
@@ -231,8 +221,8 @@ def fit(
 ) -> None:
     """Fit a detector to the normal rows in REFERENCE and save it.
 
-    The model remembers the columns, --id, --prefix and the decision: score and check take them up
-    unless others are given.
+    The model remembers the columns, --id and the decision: score and check take them up unless
+    others are given.
     """
     model = saving.model
     check_can_be_saved(fitting.method)
@@ -253,7 +243,6 @@ def fit(
         table.features,
         table.path,
         files.id_columns,
-        saving.prefix,
         deciding,
         columns.group,
         columns.time,
@@ -306,7 +295,7 @@ def score(
 ) -> None:
     """Find the anomalies in NEW with a saved MODEL.
 
-    Columns, identifiers, prefix and level are those that the model was fitted with, unless they are
+    Columns, identifiers and level are those that the model was fitted with, unless they are
     given.
     """
     writing.check(voice, MODEL=model, NEW=new)
@@ -328,7 +317,7 @@ def _voice(quiet: bool) -> Voice:
         "Check NEW with a saved MODEL, for a schedule: one line of JSON on standard output, and an "
         "exit code that says it all.\n\n"
         "Exit codes: 0 nothing is flagged, 3 anomalies, 4 the assumption looks broken (as "
-        "--fail-on says), 1 the input is at fault, 2 usage. Identifiers, prefix and level are "
+        "--fail-on says), 1 the input is at fault, 2 usage. Identifiers and level are "
         "those that the model was fitted with, unless they are given."
     ),
     examples=[
@@ -439,7 +428,7 @@ def judge_with(
     known = remembered(info)
     by_model = () if known is None or files.id_columns else known.id_columns
     if known is not None:
-        files, writing = known.files(files), known.writing(writing)
+        files = known.files(files)
         deciding = deciding.over(known.deciding)
         group = group or known.group
         method = None if one_line(info.method) == "auto" else cad.plan_.scheme
@@ -496,7 +485,6 @@ def _lines(info: ModelInfo) -> list[str]:
 def _said(known: Remembered) -> str:
     """What runs with the model take up, as options."""
     options = [f"--id {','.join(known.id_columns)}"] if known.id_columns else []
-    options += [f"--prefix {known.prefix}"] if known.prefix else []
     options += [f"--group {known.group}"] if known.group is not None else []
     options += [f"--time {known.time}"] if known.time is not None else []
     options += [f"--unit {known.unit}"] if known.unit is not None else []

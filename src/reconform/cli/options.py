@@ -552,7 +552,6 @@ class Writing:
 
     output: str | None
     only_anomalies: bool
-    prefix: str
     report: str | None
     overwrite: bool
     safe_cells: bool = False
@@ -566,18 +565,15 @@ class Writing:
             raise click.UsageError(
                 "--top and --only-anomalies both choose the rows that are written: give one."
             )
-        if self.output is None and (self.only_anomalies or self.prefix):
-            name = "--only-anomalies" if self.only_anomalies else "--prefix"
-            raise click.UsageError(f"{name} needs --output.")
+        if self.output is None and self.only_anomalies:
+            raise click.UsageError("--only-anomalies needs --output.")
         if self.report is not None and is_standard(self.report):
             raise click.UsageError("--report must be the name of a file; got '-'.")
 
     def options(self, files: Files) -> WriteOptions:
         """How `judge_file` writes them."""
         layout = files.output_layout(self.output)
-        return WriteOptions(
-            self.only_anomalies, self.overwrite, self.prefix, layout, self.safe_cells
-        )
+        return WriteOptions(self.only_anomalies, self.overwrite, layout, self.safe_cells)
 
     def wanted(self, files: Files) -> tuple[int | str, ...]:
         """The rows to explain: positions from 0, or identifiers where a column has them."""
@@ -615,12 +611,6 @@ def _failures(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return words
 
 
-PREFIX = option(
-    "--prefix",
-    default="",
-    metavar="TEXT",
-    help="Put this in front of the names of the added columns.",
-)
 REPORT = file("--report", "Write an HTML report to this file.")
 OVERWRITE = flag("--overwrite", "Replace files and tables that exist.")
 
@@ -652,7 +642,6 @@ _WRITING = [
         help="Say why a row stands out, by its number or, with --id, its identifier: unusual "
         "values, the nearest normal rows, which features carry its score. May be repeated.",
     ),
-    PREFIX,
     REPORT,
     OVERWRITE,
     flag(

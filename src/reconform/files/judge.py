@@ -44,8 +44,6 @@ from .reading import Batches, ReadOptions, blaming, missing_counts, open_batches
 from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of
 from .source import Spill
 from .writing import (
-    CERTIFIED_NAMES,
-    RESULT_NAMES,
     WriteOptions,
     check_output,
     check_separate,
@@ -412,7 +410,7 @@ def judge_file(
     opened = _opened(cad, path, read)
     with stops_by_exception(), opened as batches:
         batches.timed_by(read.time_column)
-        write = _checked_output(path, output, batches.source.schema, read, write)
+        write = _checked_output(path, output, read, write)
         before = os.stat(batches.source.path)
         cad = _apart(_suited(cad, batches), batches, read.id_columns)
         certifies = weights is not None or rule.resolved(cad).whole_batch(cad) is not None
@@ -506,34 +504,15 @@ def check_grouped(
 
 
 def _checked_output(
-    path: str | Path,
-    output: str | Path | None,
-    schema: Any,
-    read: ReadOptions,
-    write: WriteOptions,
+    path: str | Path, output: str | Path | None, read: ReadOptions, write: WriteOptions
 ) -> WriteOptions:
     """Refuse an output that cannot be written; complete the options that say how."""
-    names = tuple({*RESULT_NAMES, *CERTIFIED_NAMES})  # which of them, is known after the rows
     if output is None:
-        return replace(write, prefix=_free_prefix(write.prefix, names, schema.names))
+        return write
     check_separate({"output": output}, {"path": path})
     write = replace(write, layout=write.layout or layout_like(path, read.layout, output))
-    check_output(
-        output,
-        schema,
-        layout=write.layout,
-        overwrite=write.overwrite,
-        prefix=write.prefix,
-        names=names,
-    )
+    check_output(output, layout=write.layout, overwrite=write.overwrite)
     return write
-
-
-def _free_prefix(prefix: str, names: Sequence[str], taken: Sequence[str]) -> str:
-    """Find a prefix with which no result has the name of a column."""
-    while any(prefix + name in taken for name in names):
-        prefix += "result_"
-    return prefix
 
 
 def features_of(

@@ -358,7 +358,6 @@ class SecondPass:
             self.batches.typed(table) if typed else table,
             scores,
             *self.marks.numbers(start, ranks),
-            prefix=self.write.prefix,
             names=self.marks.names,
         )
 

@@ -28,7 +28,7 @@ from ..tables.cells import numbers, words
 from .formats import FORMATS, Layout
 from .reading import default_batch_rows
 from .source import open_source
-from .writing import open_output
+from .writing import free_names, open_output
 
 # The number of the row from 1, the mark, and what is known about the row.
 REVIEW_NAMES = ("row", "anomaly", "score", "p_value", "most_unusual", "seal")
@@ -73,7 +73,6 @@ def review_table(
     seen: Review,
     positions: IndexArray,
     most_unusual: Sequence[str],
-    prefix: str = "",
 ) -> Any:
     """Make the table of a review file: some rows of a reference, to be marked."""
     with open_source(reference, layout) as source:
@@ -86,7 +85,7 @@ def review_table(
         pa.array(most_unusual, pa.string()),
         pa.array(_seals(table), pa.string()),
     )
-    names = [prefix + name for name in REVIEW_NAMES]
+    names = free_names(REVIEW_NAMES, table.column_names)
     return pa.table([*added, *table.columns], names=[*names, *table.column_names])
 
 
@@ -158,26 +157,28 @@ def left_out_of(reference: str | Path) -> int:
     return count
 
 
-def read_marks(path: str | Path, layout: Layout, *, prefix: str = "") -> ReviewMarks:
+def read_marks(path: str | Path, layout: Layout) -> ReviewMarks:
     """Read a review file that a person has filled in."""
     with open_source(path, layout) as file:
         names = [*file.schema.names]
         table = pa.concat_tables(file.tables(names, default_batch_rows(len(names))))
-        return ReviewMarks(file, table, layout, prefix)
+        return ReviewMarks(file, table, layout)
 
 
 class ReviewMarks:
     """The rows of a review file."""
 
-    def __init__(self, source: Source, table: Any, layout: Layout, prefix: str) -> None:
+    def __init__(self, source: Source, table: Any, layout: Layout) -> None:
         self.source, self.table, self.layout = source, table, layout
-        self.row, self.mark, self.seal = (prefix + name for name in ("row", "anomaly", "seal"))
+        # The longest seal that is there was written by a review; see `free_names`.
+        seals = [name for name in table.column_names if name.endswith("seal")]
+        before = max(seals, key=len, default="seal").removesuffix("seal")
+        self.row, self.mark, self.seal = (before + name for name in ("row", "anomaly", "seal"))
         for name in (self.row, self.mark, self.seal):
             if name not in table.column_names:
                 raise InputError(
                     source.label,
-                    f"it lacks the column {name!r} of a review file. Write one with `output`; one "
-                    "that was written with a `prefix` is read with the same.",
+                    f"it lacks the column {name!r} of a review file. Write one with `output`.",
                     column=name,
                 )
         self.seals = words(table.column(self.seal)).to_pylist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray
 from ..atomic import atomic_file, atomic_stream, blamed_on, check_apart, check_place
-from ..errors import InputError, listed
+from ..errors import InputError
 from .formats import (
     CONVERTED,
     FORMATS,
@@ -42,8 +42,6 @@ class WriteOptions:
         Write only the flagged rows, the most anomalous first: by p-value, then by raw score.
     overwrite : bool
         Replace an output that exists.
-    prefix : str
-        Put in front of the names of the added columns.
     layout : Layout, optional
         How the output is laid out, where its name does not say it. By default an output in the
         format of the input is laid out like it, and standard output is in this format.
@@ -53,7 +51,6 @@ class WriteOptions:
 
     only_anomalies: bool = False
     overwrite: bool = False
-    prefix: str = ""
     layout: Layout | None = None
     safe_cells: bool = False
 
@@ -65,10 +62,9 @@ def add_results(
     q_values: FloatArray,
     mask: BoolArray,
     *,
-    prefix: str = "",
     names: tuple[str, ...] = RESULT_NAMES,
 ) -> Any:
-    """Append `score`, `p_value`, `q_value` and `anomaly` to an Arrow table.
+    """Append `score`, `p_value`, `q_value` and `anomaly` to an Arrow table (see `free_names`).
 
     Examples
     --------
@@ -78,19 +74,27 @@ def add_results(
     ['x', 'score', 'p_value', 'q_value', 'anomaly']
     """
     arrays = (scores, p_values, q_values, mask)
-    for name, array in zip(names, arrays, strict=True):
-        table = table.append_column(prefix + name, pa.array(array))
+    for name, array in zip(free_names(names, table.column_names), arrays, strict=True):
+        table = table.append_column(name, pa.array(array))
     return table
 
 
+def free_names(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Put "result_" before the names of added columns if the table has one of them already.
+
+    Examples
+    --------
+    >>> free_names(RESULT_NAMES, ["flow", "score"])
+    ['result_score', 'result_p_value', 'result_q_value', 'result_anomaly']
+    """
+    found = list(names)
+    while set(found) & set(taken):
+        found = [f"result_{name}" for name in found]
+    return found
+
+
 def check_output(
-    path: str | Path,
-    schema: Any,
-    *,
-    layout: Layout | None = None,
-    overwrite: bool = False,
-    prefix: str = "",
-    names: tuple[str, ...] = RESULT_NAMES,
+    path: str | Path, *, layout: Layout | None = None, overwrite: bool = False
 ) -> None:
     """Refuse an output before any work is done for it.
 
@@ -98,23 +102,9 @@ def check_output(
     ----------
     path : str or Path
         ``-`` for standard output.
-    schema : pyarrow.Schema
-        Of the table that the results are added to.
     layout : Layout, optional
     overwrite : bool
-    prefix : str
-        Of the added columns.
-    names : tuple of str
-        Of the added columns, without the prefix.
     """
-    clash = [prefix + name for name in names if prefix + name in schema.names]
-    if clash:
-        raise InputError(
-            path,
-            f"the results would be written to columns {listed(clash)}, which the input has "
-            "already. Rename these in the input, or give a `prefix` for the names of the results.",
-            column=clash[0] if len(clash) == 1 else None,
-        )
     (layout or Layout()).format_of(path)
     if Path(path).suffix.lower() in (*UNPACKED, *CONVERTED):
         raise InputError(path, f"such files are read, not written; name it {suffixes_in_words()}.")
