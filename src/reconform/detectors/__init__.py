@@ -18,7 +18,7 @@ from .knn import KNN
 from .lof import LOF
 from .mahalanobis import Mahalanobis
 from .rarity import Rarity
-from .registry import DETECTORS
+from .registry import DETECTORS, from_other_package
 
 
 def resolve_detector(
@@ -48,9 +48,10 @@ def resolve_detector(
             larger_is = None
         detector = Auto(list(detector))
     if isinstance(detector, str):
-        if detector not in DETECTORS:
-            raise unknown_choice("detector", detector, DETECTORS)
-        detector = DETECTORS[detector].kind()
+        name, row = detector, DETECTORS.get(detector)
+        detector = from_other_package(name) if row is None else row.kind()
+        if detector is None:
+            raise unknown_choice("detector", name, DETECTORS)
     if refit and larger_is in (None, "normal") and isinstance(detector, NativeDetector):
         return detector
     if refit and larger_is in (None, "anomalous"):

@@ -12,6 +12,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any
 
 from sklearn.base import BaseEstimator
@@ -255,7 +256,7 @@ def make_detector(name: str, settings: Mapping[str, Any] | None = None) -> Any:
     Parameters
     ----------
     name : str
-        One of ours, ``sklearn:CLASS`` or ``pyod:CLASS``.
+        One of ours, ``sklearn:CLASS``, ``pyod:CLASS``, or what an installed package added.
     settings : mapping, optional
         Parameters that differ from their defaults.
 
@@ -273,6 +274,9 @@ def make_detector(name: str, settings: Mapping[str, Any] | None = None) -> Any:
     """
     if name in DETECTORS:
         return with_settings(name, DETECTORS[name].kind(), settings) if settings else name
+    added = from_other_package(name)
+    if added is not None:
+        return with_settings(name, added, settings)
     library, colon, kind = name.partition(":")
     if not colon or library not in _LIBRARIES or not kind.isidentifier():
         if colon:
@@ -287,6 +291,17 @@ def make_detector(name: str, settings: Mapping[str, Any] | None = None) -> Any:
     made = with_settings(name, made, settings or {})
     adapt(made)  # says it if the class scores no rows
     return made
+
+
+# The group of entry points by which other packages add detectors: a name, and a class or function
+# that makes one without arguments.
+ADDED = "reconform.detectors"
+
+
+def from_other_package(name: str) -> Any:
+    """Make a detector that an installed package added under this name; None if there is none."""
+    found = entry_points(group=ADDED, name=name)
+    return next((one.load()() for one in found), None)
 
 
 def detectors_with(names: Sequence[str], settings: Mapping[str, Any]) -> list[Any]:
