@@ -1,9 +1,8 @@
-"""The notebooks run, and their pages show what they print today."""
+"""The notebooks and the shown pages run, and show what they print today; the figures are drawn."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 from pathlib import Path
 
@@ -26,22 +25,12 @@ def gallery():
 def test_every_notebook_has_a_page():
     pages = {page.stem for page in (ROOT / "docs" / "notebooks").glob("*.md")}
     assert {script.stem for script in SCRIPTS} == pages
-    assert pages == {"paper", "sensors", "table_quality", "transactions"}
+    assert pages == {"sensors", "table_quality", "transactions"}
 
 
 @pytest.mark.filterwarnings("ignore::reconform.ReferenceWarning")
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(
-            script, marks=pytest.mark.slow if script.stem == "paper" else (), id=script.stem
-        )
-        for script in SCRIPTS
-    ],
-)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_the_page_is_what_the_notebook_does(gallery, script, here):
-    if script.stem == "paper" and "RECONFORM_DATA" not in os.environ:
-        pytest.skip("needs the paper's data sets: RECONFORM_DATA names their folder")
     page, pictures = gallery.run(script)
     written = script.with_suffix(".md").read_text("utf-8")
     assert page == written, f"python docs/pictures/gallery.py {script.stem}"
@@ -49,6 +38,21 @@ def test_the_page_is_what_the_notebook_does(gallery, script, here):
     for file, picture in pictures.items():
         assert (gallery.HERE / file).exists()
         assert isinstance(picture.title, str), "what those read who do not see it"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "start.md"], ids=str)
+def test_the_page_shows_what_its_commands_print(gallery, page):
+    assert page in gallery.SHOWN
+    assert page.read_text("utf-8") == gallery.refreshed(page), (
+        f"python docs/pictures/gallery.py {page.stem}"
+    )
+
+
+def test_every_figure_is_drawn(gallery):
+    """Also that its assertions hold; the numbers of a figure are those of its code."""
+    for name, made in importlib.import_module("figures").FIGURES.items():
+        assert (gallery.HERE / f"{name}.svg").exists()
+        assert made().to_dict()
 
 
 def test_cells_of_a_script(gallery):

@@ -107,5 +107,5 @@ print(found.explain(position=int(found.order[0])))
 print(cad.discover(today, top=10).first())
 
 # %% [markdown]
-# Next: [the same every morning, on the command line](../tutorials/analyst.md), or [row by row,
+# Next: [the same every morning, on the command line](../daily.md), or [row by row,
 # with a budget of false alarms](../stream.md#a-false-alarm-budget).

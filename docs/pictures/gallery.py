@@ -1,42 +1,87 @@
-"""Examples that are shown with what they print and draw: runs them, and keeps both.
+"""What the pages show that code makes: figures, and what commands and examples print.
 
-    python docs/pictures/gallery.py                  # the gallery and all notebooks
-    python docs/pictures/gallery.py transactions     # a notebook
+    python docs/pictures/gallery.py                  # everything
+    python docs/pictures/gallery.py figures          # or a notebook, or a page, by its name
 
-docs/gallery.md: an SVG beside this file for every example with a `picture`, named after its
-heading. docs/notebooks/NAME.py: scripts in cells (``# %%``), which editors and Jupytext open as
-notebooks. Each becomes the page NAME.md, with the output of every cell, the `table` (Markdown) and
-the `picture` that it made, whose title is what those read who do not see it. The site shows the
-pages and runs nothing; tests run the scripts and compare.
+Figures are drawn by figures.py. Notebooks are scripts in cells (``# %%``), docs/notebooks/NAME.py,
+which editors and Jupytext open; each becomes the page NAME.md, with the output of every cell, the
+`table` (Markdown) and the `picture` that it made, whose title is what those read who do not see it.
+In the `SHOWN` pages a ``text`` block behind a ``python`` or ``bash`` block is what that printed:
+blocks run from top to bottom in an empty folder. The site shows the pages and runs nothing; tests
+run all of it and compare.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
 import sys
 import textwrap
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "gallery.md"
+ROOT = HERE.parents[1]
 NOTEBOOKS = HERE.parent / "notebooks"
-sys.path.append(str(HERE.parents[1] / "results"))  # the paper's tables
+SHOWN = (ROOT / "README.md", HERE.parent / "start.md")
+SHOWN_ROWS = 16  # of one command; more is cut
+sys.path.append(str(HERE))
 
 
-def draw_gallery() -> None:
-    """Run the page from top to bottom, as the tests do, and write every picture."""
+def draw_figures() -> None:
+    """Draw every figure beside this file."""
+    for name, made in import_module("figures").FIGURES.items():
+        made().save(str(HERE / f"{name}.svg"))
+        print(name)
+
+
+def refreshed(page: Path) -> str:
+    """The page with what its commands and examples print today."""
     names: dict[str, Any] = {}
-    text = PAGE.read_text(encoding="utf-8")
-    sections = re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    for heading, section in sections:
-        for block in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
-            exec(compile(block, str(PAGE), "exec"), names)
-            path = HERE / f"{heading.lower().replace(' ', '-')}.svg"
-            names["picture"].save(str(path))
-            print(path.name)
+    pattern = r"^```(python|bash)\n(.*?)^```(\n\n```text\n.*?^```)?"
+
+    def again(block: re.Match[str]) -> str:
+        language, code, shown = block.groups()
+        printed = StringIO()
+        if language == "python":
+            with redirect_stdout(printed):
+                exec(compile(code, str(page), "exec"), names)
+        else:
+            for line in code.replace("\\\n", " ").splitlines():
+                if shlex.split(line)[:1] == ["reconform"]:
+                    printed.write(command(shlex.split(line)[1:]))
+        if shown is None:
+            return block[0]
+        return f"```{language}\n{code}```\n\n```text\n{cut(printed.getvalue())}\n```"
+
+    with TemporaryDirectory() as folder, chdir(folder):
+        return re.sub(pattern, again, page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def command(arguments: list[str]) -> str:
+    """What a command of reconform prints."""
+    said = subprocess.run(
+        [sys.executable, "-m", "reconform", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    if said.returncode:
+        raise RuntimeError(said.stderr)
+    return said.stdout
+
+
+def cut(printed: str) -> str:
+    """The first lines of an output, broken where they are too long; "..." for the others."""
+    lines = [part for line in printed.strip("\n").splitlines() for part in folded(line.rstrip())]
+    return "\n".join(lines if len(lines) <= SHOWN_ROWS else [*lines[:SHOWN_ROWS], "..."])
 
 
 def cells(script: str) -> list[tuple[str, str]]:
@@ -91,12 +136,16 @@ def after(pieces: list[str]) -> list[str]:
 def main() -> None:
     """Run what is named, or everything."""
     chosen = sys.argv[1:]
-    if not chosen:
-        draw_gallery()
+    if not chosen or "figures" in chosen:
+        draw_figures()
+    for page in SHOWN:
+        if not chosen or page.stem in chosen:
+            page.write_text(refreshed(page), encoding="utf-8")
+            print(page.name)
     for script in sorted(NOTEBOOKS.glob("*.py")):
         if not chosen or script.stem in chosen:
-            page, pictures = run(script)
-            script.with_suffix(".md").write_text(page, encoding="utf-8")
+            page_text, pictures = run(script)
+            script.with_suffix(".md").write_text(page_text, encoding="utf-8")
             for file, picture in pictures.items():
                 picture.save(str(HERE / file))
             print(script.stem, *pictures)

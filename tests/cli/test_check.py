@@ -22,7 +22,7 @@ from reconform import models as model_files
 from reconform.cli import main, options
 from reconform.cli.model_commands import OURS
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "daily.md"
 QUICK = ["--detector", "knn", "--method", "jackknife+"]
 NAMES = ["flow", "heat", "load"]
 
@@ -267,7 +267,7 @@ def program(tmp_path_factory, monkeypatch):
 )
 def test_the_recipe_for_cron(here, program, rows, words):
     script = here / "check.sh"
-    script.write_text(block("sh", "### Every morning, by cron"))
+    script.write_text(block("sh", "## cron"))
     script.chmod(0o755)
     content = (here / rows).read_bytes() if rows else b"flow\nx\n"
     (here / "today.csv").write_bytes(content)
@@ -279,7 +279,7 @@ def test_the_recipe_for_cron(here, program, rows, words):
         named = re.findall(r"[\w-]+\.(?:csv|html)", done.stdout)
         assert all((here / name).exists() for name in named)
     assert len(log_lines(here / "checks.jsonl")) == 1
-    assert re.fullmatch(r"30 6 \* \* \* /srv/plant/check.sh\n", block("cron", "by cron"))
+    assert re.fullmatch(r"30 6 \* \* \* /srv/plant/check.sh\n", block("cron", "## cron"))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_the_recipe_for_cron(here, program, rows, words):
 )
 def test_the_recipe_for_github_actions(here, program, monkeypatch, rows, code, words):
     """Its steps are run as a runner does it: by ``bash -e``, in the checkout."""
-    workflow = yaml.safe_load(block("yaml", "### Every morning, by GitHub Actions"))
+    workflow = yaml.safe_load(block("yaml", "## GitHub Actions"))
     steps = workflow["jobs"]["check"]["steps"]
     ours = [step for step in steps if "run" in step and step["name"] != "install"]
     assert len(ours) == 1
