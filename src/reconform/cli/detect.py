@@ -41,6 +41,7 @@ from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting import render, write_page
 from ..tables.cells import to_python
+from ..timeseries import WindowFeatures
 from .declare import PATH, Command, family, in_options
 from .judging import check_header, judge, weighing
 from .options import (
@@ -87,7 +88,7 @@ def read_rows(
     for said in said_of_columns(table):
         voice.say(in_options(said))
     if unit is not None:
-        table = in_units(table, unit, group=columns.group)
+        table = in_units(table, unit, group=columns.group, windows=columns.windows)
         return replace(table, prepared=columns.prepare or bool(table.missing))
     return replace(table, prepared=table.prepared or columns.prepare)
 
@@ -111,7 +112,9 @@ def _columns(names: list[str]) -> str:
 def fit_detector(
     voice: Voice, reference: Table, fitting: Fitting, columns: Columns
 ) -> ConformalDetector:
-    """Fit and calibrate the detector that was asked for."""
+    """Fit and calibrate the detector that was asked for; of windows the one that is advised."""
+    if isinstance(reference.units, WindowFeatures):
+        fitting = fitting.for_windows(len(reference))
     detector = fitting.make_detector()
     cad = ConformalDetector(
         prepared(detector, reference.features) if reference.prepared else detector,

@@ -30,6 +30,7 @@ from ..reporting import render, write_page
 from ..reporting.words import shorten
 from ..statistics.bounds import false_discovery_table
 from ..tables.cells import labels_in, to_python
+from ..timeseries import WindowRows
 from ..weights import Weights
 from .declare import in_options
 from .options import FAILURES, Columns, Deciding, Files, Writing
@@ -286,6 +287,8 @@ def judge(
         "sample": None if judgement.sample is None else (judgement.sample + 1).tolist(),
         "seen": _seen(judgement),
     }
+    if isinstance(judgement.units, WindowRows):
+        facts["events"] = [asdict(event) for event in judgement.events]
     if explained:
         facts["explanations"] = [explanation.to_dict() for explanation in explained]
     return {**facts, "output": judgement.output, "report": writing.report}
@@ -457,6 +460,12 @@ def _tell_rows(
     rows = (take_first if first else take_flagged)(judgement, ids, most)
     unusual = unusual_words(judgement, reference, len(rows)) if reference is not None else []
     units = judgement.units
+    events = judgement.events
+    if events:
+        voice.say()
+        voice.say(f"{_counted(len(events), 'event')}:", style="bold")
+        for event in events[:MOST_SHOWN]:
+            voice.say(f"  {printable(event.sentence)}")
     voice.say()
     voice.show(rows.table(unusual))
     voice.say()
@@ -468,6 +477,10 @@ def _tell_rows(
     left = judgement.count - len(rows)
     if left > 0 and not first:
         voice.say(f"... and {left:,} more; --output FILE --only-anomalies writes them all.")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _row_said(row: Mapping[str, Any]) -> str:

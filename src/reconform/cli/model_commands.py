@@ -31,6 +31,7 @@ from ..models import ROW_COLUMNS, ModelInfo, check_can_be_saved
 from ..models.archive import refusing
 from ..records import Plain, Reader, Writer, record_of, require
 from ..tables import Feature
+from ..timeseries import WINDOW
 from . import INPUT, sentence_of
 from .declare import MODEL, PATH, Command, family, file, flag, in_options, names_typed, option
 from .detect import facts_of, fit_detector, read_rows
@@ -103,7 +104,8 @@ class Remembered:
         typed |= {"method": method} if method in ("full", "split") else {}
         typed |= {"prepare": True} if self.prepare else {}
         typed |= {"id_columns": [names_typed(self.id_columns)]} if self.id_columns else {}
-        return typed | {name: one for name, one in self._aside().items() if one is not None}
+        aside = {name: one for name, one in self._aside().items() if one not in (None, WINDOW)}
+        return typed | aside
 
     def _aside(self) -> dict[str, str | None]:
         """Columns that are no features."""
@@ -487,7 +489,7 @@ def _said(known: Remembered) -> str:
     options = [f"--id {','.join(known.id_columns)}"] if known.id_columns else []
     options += [f"--group {known.group}"] if known.group is not None else []
     options += [f"--time {known.time}"] if known.time is not None else []
-    options += [f"--unit {known.unit}"] if known.unit is not None else []
+    options += [f"--unit {known.unit}"] if known.unit not in (None, WINDOW) else []
     decision = known.deciding.parameters().items()
     return " ".join(
         [*options, *(f"--{name.replace('_', '-')} {_typed(value)}" for name, value in decision)]

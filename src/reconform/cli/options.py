@@ -32,6 +32,7 @@ from ..parallel import compiled_code_on
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
 from ..statistics.fdr import PROCEDURES, counted_names
+from ..timeseries import WINDOW, Windows, advised_method
 from ..units import BY_TIME
 from .declare import (
     Function,
@@ -138,6 +139,12 @@ class Fitting:
     @property
     def _of_method(self) -> dict[str, Any]:
         return {name: value for name, value in self.settings if name in OWNERS}
+
+    def for_windows(self, count: int) -> Fitting:
+        """What is advised for so many windows of a time series, where nothing was chosen."""
+        method = advised_method(count) if self.method == "auto" else self.method
+        detector = "extreme" if self.detector == "auto" else self.detector
+        return replace(self, detector=detector, method=method)
 
     def make_detector(self) -> Any:
         """The detector by its name, or an object if it is not ours or something was set."""
@@ -370,18 +377,37 @@ class Columns:
     group: str | None = None
     time: str | None = None
     unit: str | None = None
+    series: str | None = None
+    window: int | None = None
 
     def __post_init__(self) -> None:
+        for name, given in (("--series", self.series), ("--window", self.window)):
+            if given is not None and (self.time is None or self.unit is not None):
+                raise click.UsageError(f"{name} goes with --time, and not with --unit.")
+        if self.windows is not None:
+            if self.group is not None:
+                raise click.UsageError(
+                    "--time judges windows, which have no --group; name several series by "
+                    "--series, or judge rows with --window 1."
+                )
+            object.__setattr__(self, "unit", WINDOW)
         if self.shift and self.group is not None:
             raise click.UsageError(
                 "--shift cannot be combined with --group; give --shift in one run per group."
             )
 
+    @property
+    def windows(self) -> Windows | None:
+        """How rows are cut into windows: where they have a time, if they are not units."""
+        if self.time is None or self.unit not in (None, WINDOW) or self.window == 1:
+            return None
+        return Windows(self.time, self.series, self.window)
+
     def unused(self, ids: tuple[str, ...]) -> tuple[str, ...]:
         """The identifiers, the groups and the times: what is read, and is no feature."""
         period = None if self.unit is None else BY_TIME.fullmatch(self.unit)
         unit = (self.unit, None if period is None else period[1])
-        aside = (name for name in (self.group, self.time, *unit) if name is not None)
+        aside = (name for name in (self.group, self.time, self.series, *unit) if name is not None)
         return tuple(dict.fromkeys((*ids, *aside)))
 
     def reading(
@@ -423,7 +449,17 @@ _TIME = option(
     library="times",
     metavar="COL",
     help="Use this column of both files as the time of each row, not as a feature; 'rows' if rows "
-    "are in time order. If rows that are close in time are alike, nothing is promised.",
+    "are in time order. Without --unit, windows of rows are judged by what forecasts miss of them.",
+)
+_SERIES = option(
+    "--series",
+    metavar="COL",
+    help="Read several series from one file, told apart by this column, for --time.",
+)
+_WINDOW = count(
+    "--window",
+    "10 to 60, by the number of rows",
+    "Judge windows of N rows, for --time; 1 for rows one by one.",
 )
 _UNIT = option(
     "--unit",
@@ -442,6 +478,8 @@ _GROUPS = [
         "files, such as the type of machine; one list is made of all groups.",
     ),
     _TIME,
+    _SERIES,
+    _WINDOW,
     _UNIT,
 ]
 _SHIFT = _columns_option(

@@ -42,6 +42,7 @@ from ..tables.uses import (
     too_many_rows,
     uses_of,
 )
+from ..timeseries import WindowFeatures, Windows, cut
 from ..units import UnitFeatures, UnitRows, by_time, codes_of_units, periods
 from .formats import FORMATS, Layout
 from .source import CachedSource, open_source, opened_once
@@ -456,16 +457,22 @@ def without_dates(table: Table) -> Table:
     return replace(table, X=table.X[:, kept], features=features, uses=tuple(uses))
 
 
-def in_units(table: Table, unit: str, *, group: str | None) -> Table:
-    """Make one row of features of every unit of a reference."""
+def in_units(
+    table: Table, unit: str, *, group: str | None, windows: Windows | None = None
+) -> Table:
+    """Make one row of features of every unit of a reference, or of every window."""
     with blaming(table.path, unit):
-        cells = _unit_cells(table.ids, unit, len(table))
-        codes, names = codes_of_units(cells, len(table))
-        units = UnitFeatures.of(table.features, table.X, names.tolist())
-        rows = UnitRows(table.X, codes, names, units)
-        if len(names) < 2:
-            raise ReconformError(f"it has {len(names)} unit; a reference needs at least two.")
+        if windows is not None:
+            rows = _in_windows(table.ids, table.X, table.features, windows)
+        else:
+            codes, names = codes_of_units(_unit_cells(table.ids, unit, len(table)), len(table))
+            rows = UnitRows(
+                table.X, codes, names, UnitFeatures.of(table.features, table.X, names.tolist())
+            )
+        if len(rows.names) < 2:
+            raise ReconformError(f"it has {len(rows.names)} unit; a reference needs at least two.")
         ids = _of_units(rows, table.ids, unit, group)
+    units = rows.units
     features = tuple(Feature(name) for name in units.names)
     return replace(
         table,
@@ -476,6 +483,24 @@ def in_units(table: Table, unit: str, *, group: str | None) -> Table:
         fingerprint=Fingerprint(features).add(rows.features).hexdigest(),
         units=units,
     )
+
+
+def _in_windows(
+    cells: Any,
+    X: FloatArray,
+    columns: Sequence[Feature],
+    how: Windows,
+    known: WindowFeatures | None = None,
+) -> UnitRows:
+    """Cut rows into windows by the columns beside them."""
+    names = () if cells is None else cells.column_names
+    for column in filter(None, (how.time, how.series)):
+        if column not in names and not in_row_order(column, names):
+            raise ReconformError(f"there is no column {column!r}.{nearest(column, names)}")
+    timed = how.time in names
+    seconds = seconds_of(cells.column(how.time), len(X)) if timed else None
+    series = None if how.series is None else [*map(label_of, to_python(cells.column(how.series)))]
+    return cut(X, columns, seconds, series, how, known)
 
 
 def whole_units(table: Table, unit: str, anomalous: BoolArray) -> BoolArray:
@@ -502,7 +527,8 @@ def _of_units(rows: UnitRows, table: Any, unit: str, group: str | None) -> Any:
     if group is not None and group in table.column_names:
         rows.one_each(to_python(table.column(group)), "groups")
     first = pa.array(rows.firsts)
-    rest = {name: table.column(name).take(first) for name in table.column_names if name != unit}
+    given = [] if table is None else table.column_names
+    rest = {name: table.column(name).take(first) for name in given if name != unit}
     return pa.table({unit: pa.array(rows.names.tolist(), pa.string()), **rest})
 
 
@@ -513,7 +539,9 @@ def open_units(
     """Open a file of new rows as units: all its rows are read, and one row made of each unit."""
     unit, layout = str(read.unit_column), read.layout or Layout()
     ids = [name for name in read.id_columns if name != unit]
-    group = read.group_column
+    group, windows = read.group_column, None
+    if isinstance(known, WindowFeatures):
+        windows = Windows(known.time, known.by or None, known.length)
     opened = open_batches(
         path,
         known.columns,
@@ -523,10 +551,12 @@ def open_units(
         group_column=group,
     )
     with opened as raw:
-        column = (by_time(unit, raw.names) or (unit,))[0]
-        _check_known(raw.source, "units", [column], raw.names)
-        raw.timed_by(read.time_column)
-        aside = [column, *ids, *(name for name in (group, raw.time_column) if name)]
+        raw.timed_by(read.time_column if windows is None else windows.time)
+        cutting = [(by_time(unit, raw.names) or (unit,))[0]]
+        if windows is not None:
+            cutting = [windows.series] if windows.series else []
+        _check_known(raw.source, "units", cutting, raw.names)
+        aside = [*cutting, *ids, *(name for name in (group, raw.time_column) if name)]
         most = _most_rows(raw.source, len(known.columns))
         tables, parts, seen = [], [], 0
         for table, X in raw.read(aside):
@@ -536,10 +566,14 @@ def open_units(
             if seen > most:
                 raise too_many_rows(raw.source, most)
         carried = pa.concat_tables(tables)
+        X = np.concatenate(parts)
         with blaming(raw.source.label, unit):
-            codes, names = codes_of_units(_unit_cells(carried, unit, seen), seen)
-            known.refuse_known(names.tolist())
-            rows = UnitRows(np.concatenate(parts), codes, names, known)
+            if isinstance(known, WindowFeatures) and windows is not None:
+                rows = _in_windows(carried, X, known.columns, windows, known)
+            else:
+                codes, names = codes_of_units(_unit_cells(carried, unit, seen), seen)
+                rows = UnitRows(X, codes, names, known)
+            known.refuse_known(rows.names.tolist())
             made = _of_units(rows, carried, unit, group)
         for name, values in zip(known.names, rows.features.T, strict=True):
             made = made.append_column(name, pa.array(values))

@@ -159,6 +159,11 @@ class FileDiscoveries(CountedDiscoveries):
             "come first are. Name it in `ReadOptions(wanted=...)`, or give it to cad.explain(row)."
         )
 
+    @property
+    def events(self) -> list[Any]:
+        """Flagged windows of a time series that are neighbours, as one event each."""
+        return [] if self.units is None else self.to_discoveries().events
+
     def to_discoveries(self) -> Discoveries:
         """Return every row's numbers, as `ConformalDetector.discover` does; up to a million rows.
 
@@ -190,6 +195,7 @@ class FileDiscoveries(CountedDiscoveries):
             index=self._index,
             explainer=self._explainer,
             row_groups=self._row_groups(ranks),
+            units=self.units,
         )
         return self._judged_alike(found)
 

@@ -24,7 +24,6 @@ from ..detectors.prepare import Prepare
 from ..errors import ReconformError, listed
 from ..frames import frame_as_it_is, opened
 from ..grouping import label_of
-from ..methods import CrossValidation, Jackknife, Method
 from ..tables import Feature
 from ..units import MOST_SHOWN, UnitFeatures, UnitRows, keys_of, numbers_in
 from .forecast import MOST_LAGS, PARTS, Forecast, fit_forecast
@@ -577,9 +576,9 @@ def fit(X: Any, windows: Windows, *, random_state: Any = None) -> ConformalDetec
     ).fit(X, units=windows)
 
 
-def advised_method(windows: int) -> Method:
+def advised_method(windows: int) -> str:
     """The method for so many windows of a reference."""
-    return Jackknife("basic") if windows <= MOST_LEFT_OUT else CrossValidation(20, "basic")
+    return "jackknife" if windows <= MOST_LEFT_OUT else "cv"
 
 
 __all__ = ["Event", "WindowFeatures", "WindowRows", "Windows", "fit"]
