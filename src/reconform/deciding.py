@@ -269,7 +269,9 @@ def _facts(
     if categories is None:
         columns = category_columns(cad.detector)
         categories = cad.state_.intake.categories() or {j: Category() for j in columns}
-    reference, sample = cad.reference_sample_, seen.sample
+    reference, sample, in_order = cad.reference_sample_, seen.sample, seen.in_order
+    if in_order is not None and cad.judges_windows:
+        in_order = in_order.by_scores
     ours, theirs = cad.state_.sample_groups, seen.sample_groups
     if cad.joint is not None and reference is not None and sample is not None:
         assert ours is not None
@@ -293,8 +295,9 @@ def _facts(
             looked_up=cad.state_.looked_up if cad.joint is None else None,
             learned=seen.together is not None and seen.together.learned,
             order=cad.state_.order,
-            in_order=seen.in_order,
+            in_order=in_order,
             units=cad.state_.units is not None,
+            windows=cad.judges_windows,
         ),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),
         "warning": decider.warning(m, groups),

@@ -493,9 +493,19 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             return None
         return ReferenceGroups.of(groups, n, models=bool(self.group_models))
 
+    @property
+    def judges_windows(self) -> bool:
+        """Whether windows of time series are judged."""
+        return self.state_.units is not None and self.state_.units.in_time
+
     def _look_at_order(self, X: FloatArray, times: FloatArray | None) -> None:
         """Test whether reference rows that stand next to each other are alike."""
-        seen, groups, scored = in_runs(len(X)), self.state_.groups, self.calibration_
+        groups, scored = self.state_.groups, self.calibration_
+        if self.judges_windows:  # neighbours share levels, and p-values know scores only
+            X = np.asarray(scored.scores)[:, None]
+            times = None if times is None else times[scored.rows]
+        seen = in_runs(len(X))
+        when = times if times is None or self.judges_windows else times[scored.rows]
         if times is not None:  # which says what comes first
             seen = np.argsort(times, kind="stable")[seen]
         self.state_.order = replace(
@@ -504,7 +514,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 times=None if times is None else times[seen],
                 groups=None if groups is None else groups[seen],
             ),
-            season="" if times is None else season_of(scored.scores, times[scored.rows]),
+            season="" if times is None else season_of(scored.scores, when),
             **calendar_of(times),
         )
 

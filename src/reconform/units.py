@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,9 @@ class UnitFeatures:
     keys : int array
         Digests of the names of the reference's units, in order.
     """
+
+    # Whether they follow each other in time: windows do.
+    in_time: ClassVar[bool] = False
 
     columns: tuple[Feature, ...]
     missing: tuple[str, ...]

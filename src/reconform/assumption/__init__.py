@@ -90,6 +90,9 @@ class Compared:
         New rows in their order.
     units : bool
         Whether the rows are units.
+    windows : bool
+        Whether they are windows of time series: only their scores are compared, since columns
+        drift and neighbours are alike without p-values knowing of it.
     """
 
     reference: FloatArray | None = field(repr=False)
@@ -104,6 +107,7 @@ class Compared:
     order: Order = field(default_factory=Order)
     in_order: InOrder | None = field(default=None, repr=False)
     units: bool = False
+    windows: bool = False
 
     def verdict(
         self, counts: RankCounts | None, flagged: int, tested: int, level: Level
@@ -218,10 +222,11 @@ def _columns(seen: CheckInput) -> list[Finding]:
 def _shift(seen: CheckInput) -> Iterator[Finding]:
     """Test the rows; where there are none, the ranks still show a shift."""
     ranks = None if seen.ranks is None or seen.given.learned else seen.ranks.counts
-    if not seen.has_numbers and ranks is None:
+    by_columns = seen.has_numbers and not seen.given.windows
+    if not by_columns and ranks is None:
         return
-    reference, new = seen.numbers if seen.has_numbers else (None, None)
-    names = seen.names(seen.used) if seen.has_numbers else []
+    reference, new = seen.numbers if by_columns else (None, None)
+    names = seen.names(seen.used) if by_columns else []
     tests = shift_tests(reference, new, names=names, of=seen.tested, counts=ranks)
     moved = shift_finding(tests)
     if moved is not None and reference is not None and new is not None and seen.given.weighable:

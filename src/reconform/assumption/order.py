@@ -134,6 +134,11 @@ class InOrder:
     # Of a file, or one that could be it; 'rows' if there is none.
     time_column: str | None = None
 
+    @property
+    def by_scores(self) -> InOrder:
+        """The same for rows of which only the scores matter, such as windows."""
+        return self if self.scores is None else replace(self, X=self.scores[:, None])
+
     @cached_property
     def order(self) -> Order:
         """What their order shows."""

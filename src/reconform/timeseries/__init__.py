@@ -106,6 +106,8 @@ class WindowFeatures(UnitFeatures):
         The last rows of every series, by which new rows that follow them are forecast.
     """
 
+    in_time = True
+
     time: str
     by: str
     length: int
