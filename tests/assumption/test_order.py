@@ -242,18 +242,29 @@ def test_files_with_and_without_a_time(here):
     assert asked["level"] == "doubtful"
     again = asked["advice"].split("`")[1]
     assert again.startswith("reconform detect ref.csv new.csv")
-    assert findings_of(again.removeprefix("reconform ") + " --json")["order"]["level"] == "broken"
-    for how in ("--time when", "--id when", "--time when --id when", "--time rows --drop when"):
+    assert (
+        findings_of(again.removeprefix("reconform ") + " --window 1 --json")["order"]["level"]
+        == "broken"
+    )
+    for how in (
+        "--time when --window 1",
+        "--id when",
+        "--time when --id when --window 1",
+        "--time rows --drop when --window 1",
+    ):
         assert findings_of(f"detect ref.csv new.csv {how} {knn}")["order"]["level"] == "broken"
-    assert findings_of(f"detect ref.csv shuffled.csv --time when {knn}")["order"]
+    assert findings_of(f"detect ref.csv shuffled.csv --time when --window 1 {knn}")["order"]
     numbered = frame.assign(when=range(900))
     numbered[:600].to_csv("ref2.csv", index=False)
     numbered[600:].to_csv("new2.csv", index=False)
-    for how, level in (("--time when", "broken"), ("--id when", "doubtful")):  # a number is no time
+    for how, level in (
+        ("--time when --window 1", "broken"),
+        ("--id when", "doubtful"),
+    ):  # a number is no time
         assert findings_of(f"detect ref2.csv new2.csv {how} {knn}")["order"]["level"] == level
-    assert "'when'" in run(f"detect ref.csv bad.csv --time when {knn}", code=1).stderr
+    assert "'when'" in run(f"detect ref.csv bad.csv --time when --window 1 {knn}", code=1).stderr
     assert "'then'" in run(f"detect ref.csv new.csv --time then --drop when {knn}", code=1).stderr
-    run("fit ref.csv --time when --detector knn --method split --model plant.rcad")
+    run("fit ref.csv --time when --window 1 --detector knn --method split --model plant.rcad")
     assert findings_of("score plant.rcad new.csv --json")["order"]["level"] == "broken"
     assert "--time when" in run("inspect plant.rcad").stdout
 

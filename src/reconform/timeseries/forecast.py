@@ -95,10 +95,10 @@ class Forecast:
             the first stands for them.
         seconds : float array of shape (n,)
         """
-        bins, made = self.clock.bins(seconds), np.empty_like(Z)
-        for j, z in enumerate(Z.T):
+        bins, made, rows = self.clock.bins(seconds), np.empty_like(Z), np.arange(len(Z))
+        for j, z in enumerate(np.ascontiguousarray(Z.T)):
             rest = z - self.usual[bins, j] if self.clock.per_day else z
-            made[:, j] = _missed(rest, starts, self.weights[:, j])
+            made[:, j] = _missed(rest, starts, self.weights[:, j], rows)
         return made
 
 
@@ -135,7 +135,8 @@ def fit_forecast(
     rows = np.arange(0, n, -(-n // MOST_FITTED))
     usual, weights = np.zeros((7 * clock.per_day, d)), np.zeros((MOST_LAGS + 1, d))
     errors = np.empty_like(Z)
-    for j, z in enumerate(Z.T):
+    own = [np.flatnonzero(parts == part) for part in range(PARTS)]
+    for j, z in enumerate(np.ascontiguousarray(Z.T)):
         means = list(_profiles(clock, z, bins, parts, weekly))
         order = None
         for part in (PARTS, *range(PARTS)):  # all rows first; what they are is then part PARTS
@@ -146,7 +147,7 @@ def fit_forecast(
                 usual[:, j], weights[:, j] = means[part], found
                 order = int(np.flatnonzero(found[:-1]).max(initial=0)) + 1
             else:
-                errors[parts == part, j] = _missed(rest, starts, found)[parts == part]
+                errors[own[part], j] = _missed(rest, starts, found, own[part])
     return Forecast(clock, usual, weights), errors
 
 
@@ -197,9 +198,9 @@ def _regress(z: FloatArray, starts: IndexArray, rows: IndexArray, order: int | N
     return found
 
 
-def _missed(z: FloatArray, starts: IndexArray, weights: FloatArray) -> FloatArray:
-    """Take from every value what its last values, and a constant, forecast."""
-    at, made = np.arange(len(z)), z - weights[-1]
+def _missed(z: FloatArray, starts: IndexArray, weights: FloatArray, rows: IndexArray) -> FloatArray:
+    """Take from the values of rows what the last values before, and a constant, forecast."""
+    made, first = z[rows] - weights[-1], starts[rows]
     for lag in np.flatnonzero(weights[:-1]) + 1:
-        made -= weights[lag - 1] * z[np.maximum(at - lag, starts)]
+        made -= weights[lag - 1] * z[np.maximum(rows - lag, first)]
     return np.asarray(made)
