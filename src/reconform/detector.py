@@ -508,12 +508,14 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         when = times if times is None or self.judges_windows else times[scored.rows]
         if times is not None:  # which says what comes first
             seen = np.argsort(times, kind="stable")[seen]
+        order = order_of(
+            np.asarray(X[seen]),
+            times=None if times is None else times[seen],
+            groups=None if groups is None else groups[seen],
+        )
         self.state_.order = replace(
-            order_of(
-                np.asarray(X[seen]),
-                times=None if times is None else times[seen],
-                groups=None if groups is None else groups[seen],
-            ),
+            order,
+            column=-1 if self.judges_windows else order.column,
             season="" if times is None else season_of(scored.scores, when),
             **calendar_of(times),
         )

@@ -133,11 +133,14 @@ class InOrder:
     groups: IndexArray | None = None
     # Of a file, or one that could be it; 'rows' if there is none.
     time_column: str | None = None
+    of_scores: bool = False
 
     @property
     def by_scores(self) -> InOrder:
         """The same for rows of which only the scores matter, such as windows."""
-        return self if self.scores is None else replace(self, X=self.scores[:, None])
+        if self.scores is None:
+            return self
+        return replace(self, X=self.scores[:, None], of_scores=True)
 
     @cached_property
     def order(self) -> Order:
@@ -145,6 +148,7 @@ class InOrder:
         found = order_of(
             self.X, scores=self.scores, halve=True, times=self.times, groups=self.groups
         )
+        found = replace(found, column=-1) if self.of_scores else found
         season = "" if self.scores is None else season_of(self.scores, self.times, halve=True)
         return replace(found, season=season, **calendar_of(self.times))
 

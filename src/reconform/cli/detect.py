@@ -221,7 +221,7 @@ def detect(
     if not files.id_columns:
         files = replace(files, id_columns=table.name_columns)
     reference_rows = weighing(table, columns.shift)
-    columns = replace(columns, time=columns.time or plain_time(table, columns.unit))
+    columns = columns.timed_by(plain_time(table, columns.unit))
     check_header(new, table, unknown, files, writing, columns=columns)
     cad = fit_detector(voice, table, fitting, columns)
     read = ReadOptions(

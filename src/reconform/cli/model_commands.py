@@ -98,9 +98,11 @@ class Remembered:
         """How the reference was read and used, as options are typed: for advised commands."""
         typed: dict[str, Any] = {
             "reference": self.reference,
-            "columns": [names_typed(list(dict.fromkeys(f.column for f in self.features)))],
             "detector": self.detector,
         }
+        if self.unit is None:  # whose features are made of other columns
+            names = list(dict.fromkeys(f.column for f in self.features))
+            typed["columns"] = [names_typed(names)]
         typed |= {"method": method} if method in ("full", "split") else {}
         typed |= {"prepare": True} if self.prepare else {}
         typed |= {"id_columns": [names_typed(self.id_columns)]} if self.id_columns else {}
@@ -234,7 +236,7 @@ def fit(
         extra("skops", "skops", f"saving a model of {fitting.detector}")
     (layout,) = files.layouts(reference)
     table = read_rows(voice, reference, layout, files.id_columns, columns)
-    columns = replace(columns, time=columns.time or plain_time(table, columns.unit))
+    columns = columns.timed_by(plain_time(table, columns.unit))
     cad = fit_detector(voice, table, fitting, columns)
     deciding.rule.grid(cad)  # refuses what this method cannot have
     deciding.rule.whole_batch(cad)

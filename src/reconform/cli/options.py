@@ -396,6 +396,12 @@ class Columns:
                 "--shift cannot be combined with --group; give --shift in one run per group."
             )
 
+    def timed_by(self, column: str | None) -> Columns:
+        """A column that is plainly a time is one, but nobody asked for windows."""
+        if self.time is not None or column is None:
+            return self
+        return replace(self, time=column, window=1 if self.unit is None else None)
+
     @property
     def windows(self) -> Windows | None:
         """How rows are cut into windows: where they have a time, if they are not units."""
