@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from commands import PROGRAM, run, run_json
-from reconform.models import inspect
+from reconform.models import inspect, load
 from reconform.reporting.record import TrackRecord, mean_interval, record
 
 
@@ -110,6 +111,11 @@ def test_marks_by_hand(week):
     by_name = facts_of("update plant.rcad --marks ids.csv --rows day0.csv --output b.rcad")
     assert by_features["update"] == by_name["update"]
     assert by_name["update"]["real"] == len(names)
+    table = pd.read_csv("day0.csv").set_index("name")
+    listed = load("plant.rcad").discover(table).to_frame().query("anomaly")
+    listed.assign(mark="real").to_csv("frame.csv", index_label="id")
+    by_frame = facts_of("update plant.rcad --marks frame.csv --rows day0.csv --output c.rcad")
+    assert by_frame["update"]["real"] == len(listed) > 0
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,12 @@
 A mark file is a table in any format with a column ``mark``: real, false, unsure, or nothing. What
 it says of a row beside that is either its features, and the row is in the file itself; or its
 number (``row``, from 1) or its ``id``, and the row is in the file that was judged. The report saves
-such files; `write_marks` writes one to fill in; a list of flagged rows with one more column is one.
+such files; a list of flagged rows, or `Discoveries.to_frame`, with one more column is one.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +17,9 @@ import numpy as np
 import pyarrow as pa
 from sklearn.utils import get_tags
 
-from ..arrays import BoolArray, IndexArray, UInt64Array
-from ..atomic import check_place, write_atomic
+from ..arrays import BoolArray, UInt64Array
 from ..content import digests_of
 from ..detector import ConformalDetector
-from ..discoveries import Discoveries
 from ..errors import InputError, ReconformError, listed
 from ..tables import Feature
 from ..tables.cells import Fingerprint, words
@@ -264,58 +260,3 @@ def _one(cells: Sequence[str], name: str, label: str) -> str:
             column=name,
         )
     return several[0] if several else ""
-
-
-def write_marks(
-    found: Discoveries,
-    path: str | Path,
-    marks: Mapping[int, str] | None = None,
-    *,
-    overwrite: bool = False,
-) -> Path:
-    """Write a mark file (CSV) of the flagged rows and of the random sample, to be filled in.
-
-    Parameters
-    ----------
-    found : Discoveries
-    path : str or Path
-    marks : mapping of int to str, optional
-        What is known already, by the position of the row, from 0.
-    overwrite : bool, default=False
-
-    Returns
-    -------
-    pathlib.Path
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from reconform.cli.detect import run_demo
-    >>> found, _ = run_demo()
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> path = write_marks(found, Path(folder.name, "marks.csv"), {int(found.order[0]): "real"})
-    >>> again = read_marks(path)
-    >>> len(again) == found.count, again.marks[0]
-    (True, 'real')
-    >>> folder.cleanup()
-    """
-    check_place(path, overwrite=overwrite)
-    sampled = [] if found.sample is None else found.sample.tolist()
-    listed_rows = [int(i) for i in found.order[: found.count]]
-    both: IndexArray = np.array(list(dict.fromkeys([*listed_rows, *sampled])), dtype=np.intp)
-    known = dict(marks or {})
-    if set(known) - set(both.tolist()):
-        strange = sorted(set(known) - set(both.tolist()))[0]
-        raise ReconformError(f"`marks` names row {strange}, which is not on the list.")
-    said = marks_of([known.get(i, "") for i in both.tolist()])
-    labels = found.index
-    drawn = set(sampled)
-    lines = io.StringIO()
-    table = csv.writer(lines, lineterminator="\n")
-    table.writerow(MARK_COLUMNS[2:])
-    for i, mark in zip(both.tolist(), said.tolist(), strict=True):
-        name = "" if labels is None else str(labels[i])
-        cells = ["yes" if found.mask[i] else "", "yes" if i in drawn else ""]
-        table.writerow([i + 1, name, *cells, mark, ""])
-    write_atomic(path, lines.getvalue().encode(errors="replace"), overwrite=overwrite)
-    return Path(path)
