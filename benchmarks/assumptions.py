@@ -36,13 +36,14 @@ from dataclasses import dataclass
 from statistics import mean
 
 import numpy as np
+from papers import REGISTRY, load
 
 from reconform import ConformalDetector, review
 from reconform.assumption import LookedUp, reference_positions
 from reconform.assumption.closeness import copy_findings
 from reconform.cleaning import BUDGET, most_leaving, staying, to_look_at
 from reconform.content import Contents
-from reconform.study.datasets import REGISTRY, Dataset, load
+from reconform.study import Dataset
 from reconform.study.protocol import name_key
 
 # Another one than that of the draws by which the limits of the notes were chosen (15).

@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from papers import load
 
 from reconform import ConformalDetector
 from reconform.ensemble.choosing import LEVELS, stands_first, weigh
@@ -21,7 +22,6 @@ from reconform.rule import Rule
 from reconform.statistics.conditional_calibration import step_up_limits
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
-from reconform.study.datasets import load
 from reconform.study.protocol import Protocol, name_key
 
 SMALL = ("wbc", "ionosphere", "wdbc", "breast")

@@ -285,6 +285,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 def parts() -> Iterator[tuple[str, Any]]:
     """Rows on Dask, streams, and a small study."""
     import dask.dataframe as dd
+    from sklearn.datasets import load_breast_cancer
 
     from reconform import distributed
     from reconform.stream import (
@@ -326,8 +327,9 @@ def parts() -> Iterator[tuple[str, Any]]:
         yield from attempt(f"stream, {name}", stream)
 
     def study() -> Any:
+        X, y = load_breast_cancer(return_X_y=True)
         made = Study(
-            ["breast_cancer"],
+            [("breast_cancer", X, y == 0)],
             ["knn", "iforest", "auto"],
             ["split", "cv+", "full"],
             Protocol(draws=2, test_sets=5),

@@ -7,7 +7,7 @@
     python benchmarks/levels.py choice    # every candidate of "auto", all, and 50 of noise
 
 What `docs/guarantees.md` and `docs/methods.md` quote. The data sets are found as in
-`reconform study`: in the folder `RECONFORM_DATA`, or downloaded once.
+`results/paper_data.py`: in the folder `RECONFORM_DATA`, or downloaded once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from papers import load
 from scipy.stats import binom
 from sklearn.base import BaseEstimator
 
@@ -25,7 +26,6 @@ from reconform import ConformalDetector, Learned, RankCounts
 from reconform.detectors.auto import name_of
 from reconform.detectors.contrast.ensembles import FullContrast
 from reconform.detectors.registry import offered
-from reconform.study.datasets import load
 from reconform.study.protocol import MODELS, Protocol
 
 FloatArray = npt.NDArray[np.float64]

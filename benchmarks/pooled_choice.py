@@ -15,12 +15,12 @@ import argparse
 import time
 
 import numpy as np
+from papers import load
 
 from reconform import ConformalDetector, Split
 from reconform.detectors.auto import names_of
 from reconform.detectors.registry import offered
 from reconform.methods import MOST_LEARNING
-from reconform.study.datasets import load
 
 REAL = ("satellite", "mammography", "musk", "thyroid")
 MADE = ("local", "clustered", "scaled", "subspace", "dependency", "between")

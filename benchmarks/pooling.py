@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from papers import REGISTRY, load
 
 from reconform.content import scores_by_content, sorted_by_content
 from reconform.detectors import INNE, KDE, KNN, LOF, IForest, Mahalanobis
 from reconform.detectors.scaled import algorithm_of
 from reconform.statistics.ranks import ranks_among
 from reconform.study import Protocol
-from reconform.study.datasets import REGISTRY, load
 from reconform.study.protocol import bh_masks
 
 FloatArray = npt.NDArray[np.float64]

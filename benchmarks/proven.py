@@ -27,9 +27,9 @@ from pathlib import Path
 from statistics import mean, median, stdev
 
 import numpy as np
+from papers import REGISTRY, load
 
 from reconform import ConformalDetector
-from reconform.study.datasets import REGISTRY, load
 from reconform.study.protocol import Protocol
 
 PAGE = Path(__file__).resolve().parent.parent / "results" / "proven.md"

@@ -13,9 +13,9 @@ import argparse
 from statistics import mean
 
 import numpy as np
+from papers import REGISTRY, load
 
 from reconform import ConformalDetector
-from reconform.study.datasets import REGISTRY, load
 from reconform.study.protocol import Protocol
 
 

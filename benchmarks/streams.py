@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from papers import load
 
 from reconform import ConformalDetector
 from reconform.stream import DecayingMemory, FalseAlarmBudget, MicroBatches
-from reconform.study import load
 
 Array = npt.NDArray[Any]
 

@@ -28,14 +28,14 @@ from typing import Any
 import numpy as np
 from paper_charts import comparison_chart, line_chart, results_chart
 from paper_comparison import compare, compare_cells, read_reference, stored_cells
+from paper_data import PAPER_DETECTORS, PAPER_METHODS, REGISTRY, load, load_all
 from paper_tables import columns, format_costs, summarise_costs, table
 
 from reconform import ConformalDetector, Learned
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.detectors.auto import name_of
 from reconform.detectors.registry import offered
-from reconform.study import PAPER_DETECTORS, Protocol, Study, load
-from reconform.study.datasets import REGISTRY
+from reconform.study import Protocol, Study
 from reconform.study.subjects import resolve_readings
 
 HERE = Path(__file__).parent
@@ -61,9 +61,9 @@ SWEPT = ("wdbc", "breast", "thyroid")
 
 def paper(store: Path, jobs: int) -> None:
     """The paper's 288 cells, and nothing else."""
-    study = Study(protocol=Protocol(jackknife_limit=500)).run(
-        store / "paper", n_jobs=jobs, verbose=1
-    )
+    limited = Protocol(jackknife_limit=500)
+    study = Study(load_all(), PAPER_DETECTORS, PAPER_METHODS, limited)
+    study.run(store / "paper", n_jobs=jobs, verbose=1)
     write("paper.md", table(study))
     write("paper.tex", table(study, "latex"))
     write("paper.csv", table(study, "csv"))
@@ -76,7 +76,8 @@ def paper(store: Path, jobs: int) -> None:
 
 def grid(store: Path, jobs: int) -> None:
     """All eight data sets, three detectors, every method, jackknife everywhere."""
-    study = Study(methods=EVERY_METHOD).run(store / "grid", n_jobs=jobs, verbose=1)
+    study = Study(load_all(), PAPER_DETECTORS, EVERY_METHOD)
+    study.run(store / "grid", n_jobs=jobs, verbose=1)
     write("grid.md", table(study))
     write("grid.csv", table(study, "csv"))
     results_chart(study.cells(), columns(study)).save(str(HERE / "grid.svg"))
@@ -111,7 +112,7 @@ def findings(store: Path, jobs: int) -> None:
 
 def small(store: Path, jobs: int) -> None:
     """J = 100 for the small data sets."""
-    study = Study(SMALL, methods=EVERY_METHOD, protocol=Protocol(draws=100))
+    study = Study(load_all(SMALL), PAPER_DETECTORS, EVERY_METHOD, Protocol(draws=100))
     study.run(store / "small", n_jobs=jobs, verbose=1)
     write("small.md", table(study))
     write("small.csv", table(study, "csv"))
@@ -119,7 +120,7 @@ def small(store: Path, jobs: int) -> None:
 
 def sweeps(store: Path, jobs: int) -> None:
     """Power and FDR against the batch size, the level, the anomaly rate and the folds."""
-    base = Study(SWEPT, ["knn"], RETAINING)
+    base = Study(load_all(SWEPT), ["knn"], RETAINING)
     for parameter, values in {
         "test_size": (20, 40, 70, 100, 150),
         "fdr": (0.02, 0.05, 0.1, 0.2, 0.3),
@@ -127,12 +128,12 @@ def sweeps(store: Path, jobs: int) -> None:
     }.items():
         study = base
         if parameter == "anomaly_rate":  # enough rows that 2% is one of them
-            study = Study(SWEPT[1:], ["knn"], RETAINING, Protocol(test_size=100))
+            study = Study(load_all(SWEPT[1:]), ["knn"], RETAINING, Protocol(test_size=100))
         if parameter == "test_size":
-            study = Study(SWEPT[1:], ["knn"], RETAINING)
+            study = Study(load_all(SWEPT[1:]), ["knn"], RETAINING)
         sweep(study, parameter, values, store, jobs)
     together()
-    folds = Study(SWEPT, ["knn", "iforest"], ["cv+", "cv"], Protocol(draws=50))
+    folds = Study(load_all(SWEPT), ["knn", "iforest"], ["cv+", "cv"], Protocol(draws=50))
     sweep(folds, "folds", (2, 3, 5, 10, 20, 50), store, jobs)
 
 
@@ -175,7 +176,7 @@ def sweep(study: Study, parameter: str, values: Any, store: Path, jobs: int) -> 
 def sharing(store: Path, jobs: int) -> None:
     """Leave-one-out models that share draws against separate ones."""
     study = Study(
-        ["wdbc", "breast", "musk"],
+        load_all(["wdbc", "breast", "musk"]),
         [
             ("iforest shared", IForest(share=True)),
             ("iforest separate", IForest(share=False)),
@@ -214,6 +215,7 @@ def detectors(store: Path, jobs: int) -> None:
     kinds = {"knn": KNN, "contrast": Contrast, "mahalanobis": Mahalanobis, "kde": KDE, "lof": LOF}
     scaled = {**kinds, "inne": INNE}
     study = Study(
+        load_all(),
         detectors=[
             *((name, kind()) for name, kind in kinds.items()),
             *((f"{name}, scaled", kind(scale="robust")) for name, kind in scaled.items()),
@@ -250,7 +252,7 @@ def auto(store: Path, jobs: int) -> None:
     # A batch of the large data sets takes seconds, and their draws differ little.
     for names, test_sets in ((SMALL, 10), *(((name,), 4) for name in large)):
         study = Study(
-            datasets=list(names),
+            datasets=load_all(names),
             detectors=["auto"],
             methods=["full"],
             protocol=Protocol(test_sets=test_sets),
@@ -316,6 +318,7 @@ def batch(store: Path, jobs: int) -> None:
 
     kinds = {"knn": KNN, "lof": LOF, "mahalanobis": Mahalanobis, "kde": KDE, "inne": INNE}
     pooled = Study(
+        load_all(),
         detectors=[
             *((name, kind()) for name, kind in kinds.items()),
             *((f"{name}, scaled", kind(scale="robust")) for name, kind in kinds.items()),
@@ -328,6 +331,7 @@ def batch(store: Path, jobs: int) -> None:
     )
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     learned = Study(
+        load_all(),
         detectors=[("classifier", "auto")],
         methods=[("random forest", "learned"), ("logistic regression", Learned(linear))],
         protocol=Protocol(draws=5, test_sets=2),  # a minute per draw

@@ -16,7 +16,7 @@ import numpy as np
 
 from reconform.detectors import DETECTORS
 from reconform.errors import unknown_choice
-from reconform.study import PAPER_METHODS, Cell, Estimate, Study
+from reconform.study import OWN_METHODS, Cell, Estimate, Study
 from reconform.study.subjects import resolve_readings
 
 FORMATS = ("markdown", "latex", "csv")
@@ -160,7 +160,7 @@ def format_table(
 
 def columns(study: Study) -> list[MethodColumn]:
     """Arrange the methods of a study."""
-    methods = PAPER_METHODS if study.methods is None else study.methods
+    methods = OWN_METHODS if study.methods is None else study.methods
     readings = resolve_readings(methods, folds=study.protocol.folds)
     variants = {reading.label: reading.variant for reading in readings}
     return columns_of(variants, folds=study.protocol.folds)

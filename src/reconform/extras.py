@@ -44,11 +44,11 @@ def extra(module: str, group: str | None, purpose: str, *, instead: str = "") ->
     --------
     >>> extra("math", None, "Arithmetic").sqrt(4)
     2.0
-    >>> extra("no_such_package", "study", "reading tea leaves")
+    >>> extra("no_such_package", "online", "reading tea leaves")
     Traceback (most recent call last):
     ...
     reconform.errors.ExtraImportError: reading tea leaves needs no_such_package: pip install
-    'reconform[study]'.
+    'reconform[online]'.
     """
     try:
         return importlib.import_module(module)

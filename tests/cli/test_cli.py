@@ -21,7 +21,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from sklearn.datasets import load_breast_cancer
 from sklearn.svm import OneClassSVM
 
 import reconform
@@ -412,26 +412,17 @@ def test_demo(here):
 
 
 STUDY = [
-    "study", "--store", "store", "--dataset", "breast_cancer", "--detector", "knn",
+    "study", "--store", "store", "--dataset", "cancer.npz", "--detector", "knn",
     "--method", "split", "--method", "cv-pooled", "--draws", "2", "--test-sets", "5",
 ]  # fmt: skip
 
 
 def test_study(here):
+    X, y = load_breast_cancer(return_X_y=True)
+    np.savez(here / "cancer.npz", X=X, y=y == 0)
     assert "| 1 | knn |" in run(*STUDY).stdout
     again = run_json(*STUDY, "--draws", "3")  # more of the same, from the same store
     assert [cell["draws"] for cell in again["cells"]] == [3, 3]
-
-
-def test_the_limit_of_leave_one_out(monkeypatch):
-    """The paper's, unless methods are named."""
-    asked = []
-    monkeypatch.setattr(
-        "reconform.study.Study.run", lambda self, *_, **__: asked.append(self) or 1 / 0
-    )
-    for more in ([], ["--method", "jackknife+"], ["--dataset", "breast_cancer"]):
-        CliRunner().invoke(main, ["study", "--store", "s", *more])
-    assert [one.protocol.jackknife_limit for one in asked] == [500, None, None]
 
 
 # --- streams -------------------------------------------------------------------------------------
@@ -870,7 +861,7 @@ def test_accidents_are_told_from_sentences():
     blames = cli.blames_input
     svm = ConformalDetector(OneClassSVM(), "split").fit(np.arange(20.0)[:, None])
     assert blames(error_of(lambda: svm.predict([[1.0, 2.0]])))  # scikit-learn's own validation
-    assert blames(error_of(lambda: extra("no_such_package", "study", "Drawing charts")))
+    assert blames(error_of(lambda: extra("no_such_package", "online", "Drawing charts")))
     assert not blames(ImportError("cannot import name 'x'"))
     assert not blames(error_of(lambda: np.zeros(2) + np.zeros(3)))
     assert not blames(error_of(lambda: [].index(3)))

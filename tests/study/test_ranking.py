@@ -245,12 +245,12 @@ def test_the_recommended_command_runs(here):
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        ([], 2, "give a data set of your own with --dataset"),
+        ([], 2, "Missing option '--dataset'"),
         (["--dataset", "pumps.csv", "--label", "brokn"], 1, "Did you mean 'broken'?"),
         (["--dataset", "pumps.csv", "--label", "kind", "--drop", "pump no,note"], 1,
          "labels must be 0 or false"),
         (["--dataset", "pumps.csv", "--label", "broken"], 1, "text in"),
-        (["--dataset", "breast_cancer", "--id", "pump no"], 1, "no column names for --id"),
+        (["--dataset", "pumps.npz", "--id", "pump no"], 1, "no column names for --id"),
         (["--dataset", "missing.csv"], 1, "there is no such file"),
     ],
 )  # fmt: skip

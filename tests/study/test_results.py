@@ -10,9 +10,10 @@ import paper_comparison
 import paper_tables
 import pytest
 from paper_comparison import Reference, compare_cells, read_reference, stored_cells
+from paper_data import PAPER_METHODS
 from paper_tables import best_power, columns, columns_of, format_table, table
 
-from reconform.study import PAPER_METHODS, Cell, Estimate, Protocol, Study
+from reconform.study import Cell, Estimate, Protocol, Study
 from reconform.study.subjects import resolve_readings
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -385,7 +385,7 @@ def test_jackknife_limit(tmp_path):
         ({"draws": 0}, "draws must be an integer of at least 1"),
         ({"seed": -1}, "seed must be an integer of at least 0"),
         ({"fdr": 1.5}, "fdr must be a number strictly between 0 and 1"),
-        ({"datasets": ["wcb"]}, "Did you mean 'wbc'"),
+        ({"datasets": ["wbc"]}, "must be an .npz file, or a table"),
     ],
 )
 def test_bad_parameters_are_told_before_anything_is_run(change, told, tmp_path):

@@ -1,18 +1,16 @@
-"""Data sets: the registry, local files, downloads, the user's own, and what goes wrong."""
+"""Data sets: the user's own, those of the paper, and what goes wrong."""
 
 from __future__ import annotations
 
-import http.server
 import shutil
-import sys
-import threading
-from functools import partial
+from pathlib import Path
 
 import numpy as np
+import paper_data
 import pytest
+from paper_data import REGISTRY, load
 
-from reconform.study import datasets
-from reconform.study.datasets import REGISTRY, load, make_dataset, read, resolve_datasets
+from reconform.study.datasets import make_dataset, read, resolve_datasets
 
 # rows, features, outliers: as listed beside the files.
 SHAPES = {
@@ -31,110 +29,49 @@ Y = np.array([0, 0, 1])
 
 
 @pytest.fixture
-def no_folder(monkeypatch, tmp_path):
-    """Neither RECONFORM_DATA nor a cache from earlier."""
+def served(data_folder, tmp_path, monkeypatch):
+    """A file in place of those of GitHub, an empty home, and no folder that is named."""
     monkeypatch.delenv("RECONFORM_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    shutil.copy(data_folder / "42_WBC.npz", tmp_path)
+    monkeypatch.setattr(paper_data, "BASE_URL", f"{tmp_path.as_uri()}/")
+    return tmp_path / "42_WBC.npz"
 
 
-@pytest.fixture
-def server(data_folder, tmp_path, monkeypatch):
-    """A server that has the files, in place of GitHub."""
-    pytest.importorskip("pooch", reason="needs reconform[study]")
-    files = tmp_path / "served"
-    files.mkdir()
-    shutil.copy(data_folder / "42_WBC.npz", files)
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
-    with http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(Quiet, directory=files)
-    ) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        monkeypatch.setattr(datasets, "BASE_URL", f"http://127.0.0.1:{running.server_port}/")
-        yield files
-        running.shutdown()
-
-
-# --- the paper's eight --------------------------------------------------------------------------
+# --- the paper's eight, which are read in results/ -----------------------------------------------
 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_papers_data_sets(name, data_folder):
-    data = load(name, data_folder)
-    assert (*data.X.shape, data.y.sum()) == SHAPES[name]
+    data = load(name)
+    assert (data.name, *data.X.shape, data.y.sum()) == (name, *SHAPES[name])
     assert data.X.dtype == np.float64
     assert data.y.dtype == bool
     assert np.isfinite(data.X).all()
 
 
-def test_environment_names_the_folder(data_folder, monkeypatch):
-    monkeypatch.setenv("RECONFORM_DATA", str(data_folder))
-    assert load("wbc").digest == load("wbc", data_folder).digest
+def test_a_download_is_checked_and_kept(served):
+    digest = load("wbc").digest
+    served.chmod(0o644)
+    served.write_bytes(b"not the file")
+    assert load("wbc").digest == digest
+    (Path.home() / ".cache" / "reconform" / "42_WBC.npz").unlink()
+    with pytest.raises(SystemExit, match=r"42_WBC\.npz is not the file .* SHA-256 sum is"):
+        load("wbc")
+    assert not list(Path.home().rglob("*.npz"))
 
 
-def test_scikit_learns_data_set_needs_no_file(no_folder):
-    data = load("breast_cancer")
-    assert (*data.X.shape, data.y.sum()) == (569, 30, 212)  # malignant = outlier
-
-
-def test_unknown_name_suggests_the_nearest():
-    with pytest.raises(ValueError, match=r"got 'tyroid'\. Did you mean 'thyroid'\?"):
+def test_a_folder_without_the_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECONFORM_DATA", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"there is no .*25_musk\.npz"):
+        load("musk")
+    with pytest.raises(SystemExit, match="none of the paper's data sets: wbc"):
         load("tyroid")
 
 
-def test_file_that_is_not_in_the_folder(tmp_path):
-    with pytest.raises(FileNotFoundError) as error:
-        load("musk", tmp_path)
-    for told in ("'musk'", "25_musk.npz", str(tmp_path), "RECONFORM_DATA", "download"):
-        assert told in str(error.value)
-
-
-def test_local_file_with_another_sum(tmp_path):
-    (tmp_path / "42_WBC.npz").write_bytes(b"not the file")
-    with pytest.raises(ValueError, match=r"42_WBC\.npz is not the file .* SHA-256 sum is"):
-        load("wbc", tmp_path)
-
-
-# --- downloads ----------------------------------------------------------------------------------
-
-
-def test_download_once_and_keep(server, no_folder, data_folder):
-    assert load("wbc").digest == load("wbc", data_folder).digest
-    (server / "42_WBC.npz").unlink()
-    assert load("wbc").digest == load("wbc", data_folder).digest
-
-
-def test_download_with_another_sum(server, no_folder):
-    path = server / "42_WBC.npz"
-    path.chmod(0o644)
-    path.write_bytes(b"not the file")
-    with pytest.raises(ValueError, match=r"42_WBC\.npz is not the file that the study knows"):
-        load("wbc")
-    assert not list(no_folder.rglob("42_WBC.npz"))
-
-
-def test_no_network_and_no_file(no_folder, monkeypatch):
-    pytest.importorskip("pooch", reason="needs reconform[study]")
-    monkeypatch.setattr(datasets, "BASE_URL", "http://127.0.0.1:9/")  # nobody listens
-    with pytest.raises(FileNotFoundError) as error:
-        load("wbc")
-    for told in ("42_WBC.npz", str(no_folder), "127.0.0.1:9", "RECONFORM_DATA", "network"):
-        assert told in str(error.value)
-
-
-def test_no_pooch(no_folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r"'wbc' needs pooch: pip install 'reconform\[study\]'"):
-        load("wbc")
-
-
 def test_addresses_are_pinned():
-    assert datasets.BASE_URL.startswith("https://raw.githubusercontent.com/Minqi824/ADBench/")
-    assert datasets.COMMIT in datasets.BASE_URL
+    assert paper_data.BASE_URL.startswith("https://raw.githubusercontent.com/Minqi824/ADBench/")
+    assert paper_data.COMMIT in paper_data.BASE_URL
     assert all(len(digest) == 64 for _, digest in REGISTRY.values())
 
 
@@ -207,7 +144,7 @@ def test_bad_sources(tmp_path):
         (lambda: read(tmp_path / "b.csv", label="faulty"), r"no column 'faulty'.*mean 'fault'\?"),
         (lambda: resolve_datasets([7]), "got int"),
         (lambda: resolve_datasets([("mine", X, Y)] * 2), "'mine' more than once"),
-        (lambda: resolve_datasets("wbc"), r"Say datasets=\['wbc'\]"),
+        (lambda: resolve_datasets("a.csv"), r"Say datasets=\['a.csv'\]"),
         (lambda: make_dataset("mine", X, Y[:2]), "X has 3 rows and y has shape"),
         (lambda: make_dataset("mine", X[:, 0], Y), r"two dimensions.* got shape \(3,\)"),
         (lambda: make_dataset("mine", [["a"], ["b"], ["c"]], Y), "X must be numbers"),

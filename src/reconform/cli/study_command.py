@@ -15,8 +15,6 @@ from ..methods import Method, named
 from ..study import (
     OWN_DETECTORS,
     OWN_METHODS,
-    PAPER_DATASETS,
-    PAPER_DETECTORS,
     Cell,
     Protocol,
     Ranked,
@@ -38,11 +36,8 @@ from .options import (
 )
 from .output import Voice
 
-# The paper leaves leave-one-out methods out from here on.
-PAPER_LIMIT = 500
-
-# On data of one's own draws matter more than test sets, in each of which "auto" chooses anew.
-OWN_TEST_SETS = 20
+# Draws matter more than test sets, in each of which "auto" chooses anew.
+TEST_SETS = 20
 
 
 what_options = family(
@@ -55,18 +50,17 @@ what_options = family(
             "datasets",
             type=PATH,
             multiple=True,
-            metavar="NAME|FILE",
-            show_default="the paper's eight",
-            help="Draw from this data set: a table with a column of labels, an .npz file (X, y), "
-            "one of the paper, or breast_cancer; may be repeated.",
+            required=True,
+            metavar="FILE",
+            help="Draw from this data set: a table with a column of labels, or an .npz file (X, "
+            "y); may be repeated.",
         ),
         option(
             "--detector",
             "detectors",
             multiple=True,
             metavar="NAME",
-            show_default=f"{', '.join(OWN_DETECTORS)}; for the paper's data its "
-            f"{', '.join(PAPER_DETECTORS)}",
+            show_default=", ".join(OWN_DETECTORS),
             help="Score the rows with this detector, as in 'reconform fit'; may be repeated.",
         ),
         SET,
@@ -75,7 +69,7 @@ what_options = family(
             "methods",
             multiple=True,
             metavar="NAME",
-            show_default=f"{', '.join(OWN_METHODS)}; for the paper's data its seven",
+            show_default=", ".join(OWN_METHODS),
             help="Calibrate the scores by this method, as in 'reconform fit', or cv-pooled, "
             "jab-pooled, jackknife-pooled; may be repeated.",
         ),
@@ -95,11 +89,7 @@ protocol_options = family(
     dict,
     [
         count("--draws", 25, "Draw N training sets from each data set."),
-        count(
-            "--test-sets",
-            f"{OWN_TEST_SETS}; for the paper's data 100",
-            "Draw N test sets for each of them.",
-        ),
+        count("--test-sets", TEST_SETS, "Draw N test sets for each of them."),
         share(
             "--fdr",
             0.1,
@@ -119,8 +109,7 @@ run_options = family(
             "--store",
             type=click.Path(path_type=str, file_okay=False),
             metavar="FOLDER",
-            help="Keep finished draws here: a run that was stopped continues there. The paper's "
-            "study, which takes long, needs it.",
+            help="Keep finished draws here: a run that was stopped continues there.",
         ),
         jobs_option("1", "Do N draws at a time; -1 stands for as many as there are processors."),
     ],
@@ -131,7 +120,7 @@ run_options = family(
     cls=Command,
     examples=[
         "reconform study --dataset pumps.csv --label broken --id machine",
-        "reconform study --store runs/paper --jobs 2",
+        "reconform study --dataset pumps.csv --store runs/pumps --jobs 2",
     ],
 )
 @what_options
@@ -154,14 +143,8 @@ def study(
     again. All detectors and methods are ranked by their power, the share of anomalies that they
     find at the false discovery rate that was asked for (FDR).
 
-    Without --dataset it is the paper's study. What is finished is kept in the store; the same
-    command continues where it was stopped.
+    With --store what is finished is kept; the same command continues where it was stopped.
     """
-    if run["store"] is None and not what["datasets"]:
-        raise click.UsageError(
-            "give a data set of your own with --dataset; or, to run the study of the paper, which "
-            "takes long, a folder for finished draws with --store."
-        )
     planned = _planned(what, protocol, columns, files)
     try:
         with voice.gathering_warnings():
@@ -210,18 +193,12 @@ def _planned(
     what: dict[str, Any], protocol: dict[str, Any], columns: Columns, files: Files
 ) -> Study:
     given = {name: value for name, value in what.items() if value}
-    own = any(name not in PAPER_DATASETS for name in what["datasets"])
     settings = dict(given.pop("settings", ()))
     if settings or "detectors" in given:
-        names = given.get("detectors", OWN_DETECTORS if own else PAPER_DETECTORS)
+        names = given.get("detectors", OWN_DETECTORS)
         given["detectors"] = detectors_with(names, settings)
     layouts = files.layouts(*what["datasets"])
     given["tables"] = columns.reading(files.id_columns, layouts[0] if layouts else None)
-    if not own and "methods" not in given:
-        protocol["jackknife_limit"] = PAPER_LIMIT
-    if protocol["test_sets"] is None:
-        del protocol["test_sets"]
-        protocol |= {"test_sets": OWN_TEST_SETS} if own else {}
     return Study(**given, protocol=Protocol(**protocol))
 
 

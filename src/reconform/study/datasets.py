@@ -1,8 +1,4 @@
-"""The paper's eight data sets, one that ships with scikit-learn, and anyone's own.
-
-The eight are files of ADBench at a pinned commit. They are downloaded when asked for, checked
-against their SHA-256 sums and kept; or taken from a local folder, and checked just the same.
-"""
+"""Labelled rows that a study draws from: arrays, frames, files and queries."""
 
 from __future__ import annotations
 
@@ -20,37 +16,13 @@ from sklearn.base import BaseEstimator
 
 from ..arrays import BoolArray, FloatArray, IndexArray
 from ..detectors.prepare import Prepare
-from ..errors import InputError, ReconformError, unknown_choice
-from ..extras import extra
+from ..errors import InputError, ReconformError
 from ..files import Layout, TableOptions, read_labelled
 from ..files.reading import AS_THEY_ARE
 from ..frames import frame_as_it_is, package_of
 from ..intake import Coded
 from ..tables import Feature
 from .subjects import as_list, check_labels
-
-COMMIT = "3dac8221081e190f157d78e93bfa8867f90d0965"
-BASE_URL = (
-    f"https://raw.githubusercontent.com/Minqi824/ADBench/{COMMIT}/adbench/datasets/Classical/"
-)
-
-# Name in the paper, file, SHA-256; in the order of the paper's Table I.
-_FILES = """
-wbc 42_WBC.npz 650f9dcb129248f67a291be0974f533ef259fcbde50fce5c8ad2a1cb2652d03b
-ionosphere 18_Ionosphere.npz bca46cb0cfd1bf9ddef6cde5ad2215d54fb0189508d0d4c4eb98e788cad69001
-wdbc 43_WDBC.npz 78d4606a1ab516f5b60b00c196497f3bbd6bd5e4548fd04cf5f2475209b34b85
-breast 4_breastw.npz 4f37ce07dbc25ddad8178fdc6d664ab46d2d0000ee28c2787c3c7ff3c03ef9f6
-musk 25_musk.npz 2ed3f4392197b76a1e59116ff880c7720a4b026cf4842073a53b56fdea265017
-thyroid 38_thyroid.npz 8de161b3f235b7647bb0b39a836d983ff61d67bf234edac461da2d71e889cb87
-satellite 30_satellite.npz 1f048f5686f1b8c16a227fdfa3c81a62cd9a92715714a6b24c69b1c5ad96b46e
-mammography 23_mammography.npz a0308ac9712d78321073b1c2dc98dc37665c0f35c1cc33019416fe8f8d7de7ea
-"""
-REGISTRY: dict[str, tuple[str, str]] = {
-    name: (file, digest) for name, file, digest in map(str.split, _FILES.split("\n")[1:-1])
-}
-
-# Inside scikit-learn: no download at all.
-BUILT_IN = "breast_cancer"
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,40 +137,6 @@ def make_dataset(
     return Dataset(name, rows, outliers, features)
 
 
-def load(name: str, data: str | os.PathLike[str] | None = None) -> Dataset:
-    """Load one of the paper's data sets, or scikit-learn's ``"breast_cancer"``.
-
-    Parameters
-    ----------
-    name : str
-        ``"wbc"``, ``"ionosphere"``, ``"wdbc"``, ``"breast"``, ``"musk"``, ``"thyroid"``,
-        ``"satellite"``, ``"mammography"``; or ``"breast_cancer"`` (benign = normal), which needs
-        no file.
-    data : path, optional
-        Folder with the files. Without it, the folder that the environment variable
-        ``RECONFORM_DATA`` names; without that, the files are downloaded once and kept.
-
-    Returns
-    -------
-    Dataset
-
-    Examples
-    --------
-    >>> load("breast_cancer")
-    Dataset('breast_cancer', rows=569, features=30, outliers=212)
-    """
-    if name == BUILT_IN:
-        from sklearn.datasets import load_breast_cancer
-
-        X, y = load_breast_cancer(return_X_y=True)
-        return make_dataset(name, X, y == 0)
-    if name not in REGISTRY:
-        raise unknown_choice("data set", name, [*REGISTRY, BUILT_IN])
-    folder = data if data is not None else os.environ.get("RECONFORM_DATA") or None
-    path = _local(name, Path(folder)) if folder is not None else _download(name)
-    return _read_npz(path, name)
-
-
 def read(
     path: str | os.PathLike[str],
     *,
@@ -236,9 +174,9 @@ def read(
     path = Path(path)
     name = path.name.split(".")[0] if name is None else name
     if path.suffix == ".npz":
+        _check_unused(options, name)
         if not path.is_file():
             raise FileNotFoundError(f"data set {str(path)!r}: there is no such file.")
-        _check_unused(options, name)
         return _read_npz(path, name, prepare=bool(options.prepare))
     if not _is_table(path, options.layout):
         raise ReconformError(
@@ -250,43 +188,32 @@ def read(
 
 def resolve_datasets(
     sources: Iterable[Any],
-    data: str | os.PathLike[str] | None = None,
     label: str = "label",
     *,
     options: TableOptions = AS_THEY_ARE,
 ) -> list[Dataset]:
-    """Turn whatever names data sets into them: names, paths, ``(name, X, y)``, `Dataset` objects.
+    """Turn whatever names data sets into them: paths, ``(name, X, y)``, `Dataset` objects.
 
     Examples
     --------
     >>> resolve_datasets([("mine", [[1], [2], [90]], [0, 0, 1])])
     [Dataset('mine', rows=3, features=1, outliers=1)]
     """
-    datasets = [_resolve(source, data, label, options) for source in as_list("datasets", sources)]
+    datasets = [_resolve(source, label, options) for source in as_list("datasets", sources)]
     check_labels("datasets", [dataset.name for dataset in datasets])
     return datasets
 
 
-def _resolve(
-    source: Any, data: str | os.PathLike[str] | None, label: str, options: TableOptions
-) -> Dataset:
+def _resolve(source: Any, label: str, options: TableOptions) -> Dataset:
     if isinstance(source, Dataset):
         return source
-    if isinstance(source, os.PathLike):
+    if isinstance(source, str | os.PathLike):
         return read(source, label=label, options=options)
-    if isinstance(source, str):
-        if source.endswith(".npz") or _is_table(source, options.layout):
-            return read(source, label=label, options=options)
-        _check_unused(options, source)
-        known = load(source, data)
-        if not options.prepare:
-            return known
-        return make_dataset(known.name, known.X, known.y, prepare=True)
     if isinstance(source, Sequence) and len(source) == 3 and isinstance(source[0], str):
         return make_dataset(*source, prepare=bool(options.prepare), categories=options.categories)
     raise ReconformError(
-        "a data set must be a name such as 'wbc', the path of an .npz, .csv or .parquet file, or "
-        f"(name, X, y); got {type(source).__name__}."
+        "a data set must be the path of an .npz, .csv or .parquet file, or (name, X, y); got "
+        f"{type(source).__name__}."
     )
 
 
@@ -298,58 +225,12 @@ def table_path(source: Any, layout: Layout | None) -> str | None:
 
 
 def _is_table(path: str | os.PathLike[str], layout: Layout | None) -> bool:
-    """Whether the name is that of a table, and not of a data set that we know."""
-    if str(path) in (*REGISTRY, BUILT_IN):
-        return False
+    """Whether the name is that of a table."""
     try:
         (layout or Layout()).format_of(os.fspath(path))
     except InputError:
         return False
     return True
-
-
-def _local(name: str, folder: Path) -> Path:
-    file, expected = REGISTRY[name]
-    path = folder / file
-    if not path.is_file():
-        raise _not_there(name, f"{path} does not exist")
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != expected:
-        raise _corrupted(
-            path, f"its SHA-256 sum is {found[:16]}... and should be {expected[:16]}..."
-        )
-    return path
-
-
-def _download(name: str) -> Path:
-    pooch = extra("pooch", "study", f"Downloading the data set {name!r}")
-    file, expected = REGISTRY[name]
-    url, cache = BASE_URL + file, pooch.os_cache("reconform")
-    try:
-        path = pooch.retrieve(url, known_hash=f"sha256:{expected}", fname=file, path=cache)
-    except ValueError as error:  # pooch's word for a sum that does not match
-        raise _corrupted(url, str(error)) from error
-    except Exception as error:  # whatever the network does, the way out is the same
-        raise _not_there(
-            name, f"it is not in {cache}, and {url} could not be read ({error})"
-        ) from error
-    return Path(path)
-
-
-def _not_there(name: str, reason: str) -> FileNotFoundError:
-    file, _ = REGISTRY[name]
-    return FileNotFoundError(
-        f"data set {name!r} needs the file {file}: {reason}. Either put the file into a folder "
-        "and name the folder (`data`, or the environment variable RECONFORM_DATA), or unset it and "
-        f"connect to the network once, so that it can be downloaded from {BASE_URL}{file}."
-    )
-
-
-def _corrupted(source: object, reason: str) -> ReconformError:
-    return ReconformError(
-        f"{source} is not the file that the study knows: {reason}. Replace it by the original "
-        f"from {BASE_URL}, or give it to the study as a data set of your own, under its path."
-    )
 
 
 def _read_npz(path: Path, name: str, *, prepare: bool = False) -> Dataset:

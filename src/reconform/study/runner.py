@@ -33,7 +33,7 @@ from ..files.reading import AS_THEY_ARE
 from ..fitter import method_for_rows
 from ..methods import BySize, Full, Jackknife
 from ..parallel import track
-from .datasets import REGISTRY, Dataset, resolve_datasets, table_path
+from .datasets import Dataset, resolve_datasets, table_path
 from .protocol import MODELS, Protocol, Sizes, conditional_fdr_and_power, name_key
 from .ranked import Cell, Ranking, Recommendation, rank, recommend, summarise
 from .subjects import (
@@ -46,18 +46,6 @@ from .subjects import (
     resolve_readings,
 )
 
-PAPER_DATASETS = tuple(REGISTRY)
-PAPER_DETECTORS = ("knn", "iforest", "inne")
-# The paper's tables, in our reading: its retaining columns look like pooling (see the design).
-PAPER_METHODS = (
-    "split",
-    "jab-pooled",
-    "cv-pooled",
-    "jackknife-pooled",
-    "jab",
-    "cv",
-    "jackknife",
-)
 PAPER_PROTOCOL = Protocol()
 # What is compared on data of one's own: all that has a name, and methods that a command can use.
 OWN_DETECTORS = ("auto", "knn", "iforest", "inne", "lof", "mahalanobis", "kde")
@@ -329,22 +317,17 @@ class Study(BaseEstimator):
     Parameters
     ----------
     datasets : sequence
-        Names of the paper's data sets, ``"breast_cancer"`` (inside scikit-learn), paths of
-        ``.npz``, ``.csv`` or ``.parquet`` files, or ``(name, X, y)``. By default the paper's
-        eight.
+        Paths of ``.npz``, ``.csv`` or ``.parquet`` files, or ``(name, X, y)``.
     detectors : sequence, optional
-        Whatever `ConformalDetector` takes, or ``(label, detector)`` pairs. By default the paper's
-        three for its data sets, and on other data ``"auto"`` and six others of ours.
+        Whatever `ConformalDetector` takes, or ``(label, detector)`` pairs. By default
+        ``"auto"`` and six others of ours.
     methods : sequence, optional
         Names as in `ConformalDetector`, ``"jackknife-pooled"``, ``"cv-pooled"``,
-        ``"jab-pooled"``, method objects, or ``(label, method)`` pairs. By default the paper's
-        seven columns for its data sets, its retaining ones read as pooled; on other data
-        ``"auto"``, ``"split"``, ``"cv+"`` and ``"jab+"``, and ``"full"`` for a detector that
-        none of these can do.
+        ``"jab-pooled"``, method objects, or ``(label, method)`` pairs. By default ``"auto"``,
+        ``"split"``, ``"cv+"`` and ``"jab+"``, and ``"full"`` for a detector that none of these can
+        do.
     protocol : Protocol, optional
         Levels, sizes, draws and the seed; by default the paper's.
-    data : path, optional
-        Folder with the paper's data sets; see `reconform.study.load`.
     label : str, default="label"
         Label column of tables in files: 1 for outliers, 0 for normal rows.
     tables : TableOptions, optional
@@ -363,8 +346,10 @@ class Study(BaseEstimator):
     Examples
     --------
     >>> import tempfile
-    >>> protocol = Protocol(draws=2, test_sets=5)
-    >>> study = Study(["breast_cancer"], ["knn"], ["split", "cv+"], protocol)
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> mine = ("mine", X, y == 0)
+    >>> study = Study([mine], ["knn"], ["split", "cv+"], Protocol(draws=2, test_sets=5))
     >>> with tempfile.TemporaryDirectory() as store:
     ...     study.run(store).results_.column_names
     ['dataset', 'detector', 'method', 'draw', 'cfdr', 'cpower']
@@ -376,12 +361,11 @@ class Study(BaseEstimator):
 
     def __init__(
         self,
-        datasets: Sequence[Any] = PAPER_DATASETS,
+        datasets: Sequence[Any],
         detectors: Sequence[Any] | None = None,
         methods: Sequence[Any] | None = None,
         protocol: Protocol = PAPER_PROTOCOL,
         *,
-        data: str | os.PathLike[str] | None = None,
         label: str = "label",
         tables: TableOptions = AS_THEY_ARE,
     ) -> None:
@@ -389,7 +373,6 @@ class Study(BaseEstimator):
         self.detectors = detectors
         self.methods = methods
         self.protocol = protocol
-        self.data = data
         self.label = label
         self.tables = tables
 
@@ -487,8 +470,10 @@ class Study(BaseEstimator):
 
         Examples
         --------
-        >>> protocol = Protocol(draws=5, test_sets=5)
-        >>> study = Study(["breast_cancer"], ["knn", "mahalanobis"], ["split", "cv+"], protocol)
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> protocol, mine = Protocol(draws=5, test_sets=5), ("mine", X, y == 0)
+        >>> study = Study([mine], ["knn", "mahalanobis"], ["split", "cv+"], protocol)
         >>> ranking = study.run().ranking()
         >>> len(ranking), ranking[0].worse, ranking[0].power.mean >= ranking[3].power.mean
         (4, False, True)
@@ -505,7 +490,7 @@ class Study(BaseEstimator):
         """
         return recommend(
             self.ranking(),
-            resolve_detectors(self._detectors),
+            resolve_detectors(self._detectors()),
             [*self._readings(), FALLBACK],
             prepare=bool(self.tables.prepare),
         )
@@ -527,31 +512,18 @@ class Study(BaseEstimator):
         """Resolve and check every parameter before anything is run."""
         return Schedule(
             self.protocol,
-            resolve_datasets(self.datasets, self.data, self.label, options=self.tables),
-            resolve_detectors(self._detectors),
+            resolve_datasets(self.datasets, self.label, options=self.tables),
+            resolve_detectors(self._detectors()),
             self._readings(),
             fallback=FALLBACK if self.methods is None else None,
         )
 
-    @property
-    def _of_the_paper(self) -> bool:
-        return all(isinstance(name, str) and name in REGISTRY for name in self.datasets)
-
-    @property
     def _detectors(self) -> Sequence[Any]:
-        if self.detectors is not None:
-            return self.detectors
-        return PAPER_DETECTORS if self._of_the_paper else OWN_DETECTORS
-
-    @property
-    def _methods(self) -> Sequence[Any]:
-        if self.methods is not None:
-            return self.methods
-        return PAPER_METHODS if self._of_the_paper else OWN_METHODS
+        return OWN_DETECTORS if self.detectors is None else self.detectors
 
     def _readings(self) -> list[Reading]:
         return resolve_readings(
-            self._methods,
+            OWN_METHODS if self.methods is None else self.methods,
             folds=self.protocol.folds,
             bootstrap_draws=self.protocol.bootstrap_draws,
         )
