@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 import reconform
+from forge import array, forge, members_of, says
 from reconform import ConformalDetector, ReconformError, Split
 from reconform.errors import ReferenceWarning
 from reconform.files import open_batches
@@ -233,3 +235,30 @@ def test_refusals(judged):
     split.state_.known = None
     with pytest.raises(ReconformError, match="does not keep the rows of its reference"):
         split.update(X, marks)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        array("origins", lambda keys: keys[1:]),
+        array("rows", lambda rows: rows[1:]),
+        array("joined", lambda keys: keys.astype(float)),
+        lambda model, members: model["updates"][0].update(real=-1),
+        lambda model, members: model["updates"][0].update(drawn=999),
+        lambda model, members: model["updates"][0].update(parent="x" * 99),
+        lambda model, members: model["updates"][0].update(said="more"),
+        says("updates", [{}]),
+    ],
+)
+def test_forged_models_are_refused(judged, tmp_path, edit):
+    _, X, found, marks = judged
+    cad = ConformalDetector(["knn", "iforest"], "split", random_state=0)
+    cad.fit(np.random.default_rng(99).normal(size=(N, 3)))
+    path = tmp_path / "m.rcad"
+    reconform.save(cad.update(X, marks, sample=found.sample), path)
+    members = members_of(path)
+    model = json.loads(members["model.json"])
+    edit(model, members)
+    forge(path, {**members, "model.json": json.dumps(model).encode()})
+    with pytest.raises(reconform.ModelFileError):
+        reconform.load(path)
