@@ -223,7 +223,7 @@ def test_what_is_said():
     )
     assert nominal.guarantee.startswith("FDR measured, not proven, for BH on weighted p-values")
     assert proven.guarantee.startswith("FDR proven (weighted conformal selection) for the list")
-    assert "weighted reference rows are worth" in proven.guarantee
+    assert "weighted reference rows count as much as" in proven.guarantee
     assert proven.e_values is not None
     assert proven.weights is weights
     assert nominal.verdict.word == "holds"
@@ -254,8 +254,8 @@ def test_the_check_suggests_weights_where_they_help(rng):
         cad.discover(T + np.array([6.0, 0])).verdict,
     )
     assert near.word == far.word == "broken"
-    assert "weigh the reference rows by what moved: `reconform detect --shift 0`" in str(near)
-    assert "Weighing reference rows cannot make up for it" in str(far)
+    assert "weight the reference rows accordingly: `reconform detect --shift 0`" in str(near)
+    assert "Weighting the reference rows would not help" in str(far)
     one_by_one = ConformalDetector("knn", "jackknife+").fit(D)  # which takes no weights
     assert "eigh" not in str(one_by_one.discover(T + np.array([0.7, 0])).verdict)
     poor = Weights(np.append(np.full(799, 1e-6), 1.0), np.ones(400))

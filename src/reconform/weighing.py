@@ -31,6 +31,11 @@ MOST_ROWS = 100_000
 
 def check_weighted(cad: ConformalDetector, rule: Rule, weights: Weights, m: int) -> None:
     """Refuse weights of other rows, and what weights cannot be used with."""
+    if not isinstance(weights, Weights):
+        raise ReconformError(
+            f"weights must be a Weights object, such as Weights.estimate(X_normal, X_new) or "
+            f"Weights(reference, new); got {type(weights).__name__}."
+        )
     weights.check_sizes(cad.plan_.n, m)
     why = why_not_weighed(cad, rule, m, known=weights.known)
     if why is not None:
@@ -182,4 +187,4 @@ class ByWeights:
     def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
         """Say what may keep anomalies from being flagged, by the rows that the weights leave."""
         size = self.weights.effective_size_of(self.cad.calibration_.rows)
-        return self.rule.warning(max(1, int(size)), m, rows="reference rows' worth of weights")
+        return self.rule.warning(max(1, int(size)), m, rows="reference rows' worth of weight")

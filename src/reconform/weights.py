@@ -168,7 +168,7 @@ class Weights:
         """What the weights leave of the reference, in a sentence."""
         poor = "" if self.usable else ": too little of the reference is like the new rows"
         return (
-            f"{len(self.reference):,} weighted reference rows are worth "
+            f"{len(self.reference):,} weighted reference rows count as much as "
             f"{self.effective_size:,.0f} of equal weight{poor}."
         )
 

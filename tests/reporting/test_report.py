@@ -158,7 +158,7 @@ def test_a_reference_that_is_too_small():
     scores = np.r_[np.linspace(0, 100, 4700), np.full(300, -9.0)]
     found = judged(scores, np.arange(100.0), warning=warning)
     assert found.count == 0
-    assert "fewer than 496 anomalies" in found.why_nothing
+    assert "at least 496 rows must stand out" in found.why_nothing
     # Ten rows more unusual than 100 others are what chance gives, and could not be flagged.
     scores[4700:4990] = np.linspace(0, 100, 290)
     few = judged(scores, np.arange(100.0), warning=warning)
@@ -444,7 +444,10 @@ def test_a_bound_for_this_very_list_is_said_where_there_is_one():
         assert summary.false_bounds[i] == round(share * summary.counts[i])
     bound = summary.false_bounds[summary.chosen]
     assert 0 < bound < found.count
-    assert f"with 95% confidence, at most {bound} of {found.count} are false" in render(found)
+    assert (
+        f"With 95% confidence, at most {bound} of these {found.count} rows are false alarms"
+        in render(found)
+    )
     # Anomalies in plenty are flagged at 50%, and so are normal ones; a bound is still a bound.
     assert (summary.false_bounds <= summary.counts).all()
     for silent in (batch(scheme="jackknife"), replace(found, ranks=None)):

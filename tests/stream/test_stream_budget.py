@@ -65,7 +65,7 @@ def test_too_few_rows_are_named():
     assert caught[0].filename == __file__
     assert not budget.update([[-1.0]]).mask.any()
     assert budget.outlook.startswith("Nothing can be flagged: 500 calibration rows")
-    with pytest.warns(UserWarning, match="at a confidence of 0.9. What helps: at least 2,302"):
+    with pytest.warns(UserWarning, match="at a confidence of 0.9. Use at least 2,302"):
         FalseAlarmBudget(cad, 1, 1_000, confidence=0.9)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -248,8 +248,8 @@ def test_a_budget_that_flags_nothing_is_said_once(folder):
 # --- lines that cannot be used -------------------------------------------------------------------
 
 BAD = [
-    ("oops", "it is no JSON object: Expecting value at character 1"),
-    ("[1, 2]", "it is a list and no JSON object"),
+    ("oops", "it is not a JSON object: Expecting value at character 1"),
+    ("[1, 2]", "it is a list and not a JSON object"),
     ('{"flow": 1, "level": 2, "id": 1}', "it lacks the key 'valve' of the reference"),
     ('{"flow": 1, "level": 2, "valve": 3}', "it lacks the key 'id' that --id names"),
     ('{"flow": "high", "level": 2, "valve": 3, "id": 1}', "'flow' is the text 'high'"),
@@ -257,8 +257,8 @@ BAD = [
     ('{"flow": 1e999, "level": 2, "valve": 3, "id": 1}', "'flow' is inf, which is no finite"),
     ('{"flow": [1], "level": 2, "valve": 3, "id": 1}', "'flow' is a list; write one value"),
     ('{"flow": 1' + "0" * 400 + ', "level": 2, "valve": 3, "id": 1}', "that is too large"),
-    ('{"flow": 1, "level": 2, "val', "it is no JSON object: Unterminated string"),
-    ("[" * 100_000, "it is no JSON object|it cannot be read"),
+    ('{"flow": 1, "level": 2, "val', "it is not a JSON object: Unterminated string"),
+    ("[" * 100_000, "it is not a JSON object|it cannot be read"),
 ]
 
 

@@ -118,7 +118,7 @@ def test_what_was_asked_for_and_cannot_be_is_said(data, tmp_path):
     with pytest.warns(ReferenceWarning, match=r"auto is left out with cv\+: .*`method='full'`"):
         study.run(tmp_path)
     assert [row.detector for row in study.ranking()] == ["knn"]
-    with pytest.raises(ValueError, match="judges new rows with the help of the others"):
+    with pytest.raises(ValueError, match="compares new rows with each other"):
         Study([data], ["auto"], ["cv+"], SMALL).run(tmp_path / "nothing")
 
 

@@ -254,8 +254,7 @@ def _share(seen: CheckInput) -> Iterator[Finding]:
         yield Finding(
             "share flagged",
             "doubtful",
-            f"{flagged:,} of {tested:,} rows are flagged: anomalies are rare, and these are most "
-            "of the rows.",
+            f"{flagged:,} of {tested:,} rows are flagged, but anomalies should be rare.",
             "Look for something that all new rows share, such as another unit, another machine or "
             "a column that counts up.",
         )

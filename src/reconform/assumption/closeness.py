@@ -191,7 +191,7 @@ def _doubled(times: Counter[Hashable], here: Counter[Hashable]) -> Finding | Non
     sentence = (
         f"{doubled:,} of {m:,} new rows are exact copies of each other, and of no reference row."
     )
-    return Finding("duplicates", level, sentence, "Are they one event, counted often?")
+    return Finding("duplicates", level, sentence, "Are they one event, recorded several times?")
 
 
 def _too_many(b: int, m: int, a: int, n: int) -> float:

@@ -140,7 +140,7 @@ def _worth_a_look(reference: FloatArray, new: FloatArray) -> BoolArray:
     return np.asarray(missing | apart | constant | whole)
 
 
-MISSING_ADVICE = "Find out why they are missing before trusting rows."
+MISSING_ADVICE = "Find out why values are missing before you trust the list."
 ADVICE = "Leave it out with `drop`, or carry it as `id_columns`."
 
 
@@ -487,7 +487,7 @@ def warn_of_columns(X: FloatArray, names: Sequence[str], whom: object) -> None:
     ...     warn_of_columns(np.array([[1.0, 7.0], [2.0, 7.0]]), ["flow", "site"], None)
     >>> print(caught[0].message)
     the column 'site' never changes in the reference: it tells no normal rows apart, and a new row
-    with another value looks unusual. Leave the column out if it is to play no part.
+    with another value looks unusual. Leave the column out if it should not count.
     """
     first = X[:LOOK_FIRST]
     same = (X[0] == first).all(axis=0) | np.isnan(first).all(axis=0)
@@ -499,7 +499,7 @@ def warn_of_columns(X: FloatArray, names: Sequence[str], whom: object) -> None:
     which = listed(names[j] if names else str(j) for j in np.flatnonzero(same).tolist())
     said = (
         f"the column {which} never changes in the reference: it tells no normal rows apart, and a "
-        "new row with another value looks unusual. Leave the column out if it is to play no part."
+        "new row with another value looks unusual. Leave the column out if it should not count."
         if same.sum() == 1
         else f"the columns {which} never change in the reference: they tell no normal rows apart, "
         "and a new row with another value looks unusual. Leave the columns out if they are to play "

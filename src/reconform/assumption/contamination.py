@@ -39,7 +39,7 @@ Level = float | Callable[[RankCounts], int]
 ADVICE = "If they are anomalies, take them out of the reference with `reconform clean`."
 ADVICE_ON_ONE = "If it is an anomaly, take it out of the reference with `reconform clean`."
 ELSEWHERE = (
-    " They do not resemble the unusual new rows: they are normal extremes, or anomalies of another "
+    " Hardly any unusual new rows lie nearby: these are normal extremes, or anomalies of another "
     "kind."
 )
 

@@ -14,7 +14,7 @@ from ..statistics.chances import at_least_before
 LEVELS = ("note", "doubtful", "broken")
 
 # What a headline says in place of the level.
-WITHDRAWN = "but nothing is promised about false alarms: the assumption looks broken"
+WITHDRAWN = "without a promise: the assumption looks broken"
 
 ASSUMED = "normal new rows come from the same process as the reference rows"
 

@@ -168,6 +168,8 @@ def clean(
             ) as write:
                 write(rows)
             _tell_review(voice, cleaning, len(table), len(look), rows.column_names[1])
+        elif not Path("review.csv").exists():
+            voice.say(in_options("Next: `reconform clean --output review.csv`"))
         voice.finish(
             {
                 "command": "clean",
@@ -212,12 +214,10 @@ def _tell_review(voice: Voice, cleaning: Cleaning, rows: int, written: int, mark
     voice.say()
     marks = shlex.quote(cleaning.output)
     voice.say(
-        f"Review file: {cleaning.output} ({written:,} rows). Write yes in its column {mark!r} "
-        f"beside every row that is an anomaly, and no beside the others; at most "
-        f"{most_leaving(rows, cleaning.budget):,} may leave. Then write the others, and review "
-        "them again until no further one is found:"
+        f"Review file: {cleaning.output} ({written:,} rows). In its column {mark!r}, write yes for "
+        f"every anomaly (at most {most_leaving(rows, cleaning.budget):,}) and no for the others."
     )
-    voice.say(in_options(f"`reconform clean --marks {marks} --keep cleaned.csv`"))
+    voice.say(in_options(f"Next: `reconform clean --marks {marks} --keep cleaned.csv`"))
 
 
 def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files) -> None:
@@ -242,10 +242,13 @@ def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files)
             f"anomalies and left out; {cleaned.kept:,} stay.",
             style="bold",
         )
-        voice.say(PROVEN)
         voice.say(
-            f"Reference: {cleaning.keep}. Keep {Path(cleaning.keep).name}{NOTE} beside it: it says "
-            f"that {left + cleaned.before:,} rows left, and every list repeats it."
+            "If the marked rows were exactly its anomalies, all promises hold as for a clean "
+            "reference; otherwise they are measured, not proven."
+        )
+        voice.say(
+            f"Reference: {cleaning.keep}. Keep {Path(cleaning.keep).name}{NOTE} beside it: it "
+            f"notes that {left + cleaned.before:,} rows left."
         )
         voice.finish(
             {

@@ -317,7 +317,7 @@ CARRIED = {
     "detect": ("Decision", "Detector and method", "Columns", "Files"),
     "clean": ("Columns", "Files"),
 }
-RESULTS = ("output", "keep", "marks", "overwrite")
+RESULTS = ("output", "keep", "marks", "overwrite", "report", "quiet", "json", "explain")
 
 
 def _complete(found: re.Match[str]) -> str:

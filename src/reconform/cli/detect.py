@@ -281,11 +281,13 @@ def demo(asked: dict[str, Any], voice: Voice) -> None:
             voice.say(said)
         voice.say(
             f"The truth, which the detector never saw: {facts['power']:.0%} of the malignant rows "
-            f"are flagged, and {facts['false_share']:.0%} of the flagged rows are benign (aimed "
-            f"at: at most {percent(found.level)} on average)."
+            f"are flagged, and {facts['false_share']:.0%} of the flagged rows are benign (at most "
+            f"{percent(found.level)} were allowed on average)."
         )
         if report is not None:
             voice.say(f"Report: {report}")
+        elif not Path("demo.html").exists():
+            voice.say("Next: `reconform demo --report demo.html`")
         guarantee = in_options(found.guarantee)
         voice.finish({"command": "demo", **facts, "guarantee": guarantee, "report": report})
 

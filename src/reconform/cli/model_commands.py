@@ -260,9 +260,10 @@ def fit(
             extras={OURS: NOTES.write(known, OURS, Writer.of_json())},
         )
         info = replace(models.inspect(written.draft_of(model)), path=model)
+        method = cad.plan_.scheme if fitting.method == "auto" else fitting.method
         voice.say(
-            f"{fitting.detector}, {fitting.method}: fitted to {len(table):,} rows of "
-            f"{len(table.features):,} columns, {cad.n_calibration_:,} calibration scores",
+            f"Fitted {fitting.detector} with method {method} to {len(table):,} rows of "
+            f"{len(table.features):,} columns",
             style="bold",
         )
         rule = deciding.rule.resolved(cad)

@@ -248,7 +248,7 @@ def stream(
         try:
             delivery = Delivery(decisions, incoming.start)
             voice.note(in_options(decisions.outlook))
-            voice.note(in_options(decisions.guarantee))
+            voice.note(in_options(decisions.promise))
             if delivery.known:
                 voice.note(
                     f"{incoming.journal} has {delivery.known:,} rows; the first line is taken for "

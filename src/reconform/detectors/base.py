@@ -327,9 +327,9 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
             rows = [row for row in METHODS.values() if getattr(row, wanted)]
             possible = " or ".join(f"`method={row.name!r}`" for row in rows)
             raise ReconformError(
-                f"detector {self.name} judges new rows with the help of the others, which only "
-                f"{possible} can do. Use that, or `detector='knn'`, which looks at "
-                "reference rows only."
+                f"detector {self.name} compares new rows with each other, which works with "
+                f"{possible} only. Use that, or `detector='knn'`, which compares with reference "
+                "rows only."
             )
         X = np.ascontiguousarray(X, dtype=np.float64)
         algorithm: Self = clone(self)

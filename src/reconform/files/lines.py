@@ -109,7 +109,7 @@ class LineReader:
     >>> block.X[:, 0].tolist(), block.carried
     ([2.5], [{'id': 7}])
     >>> print(block.errors[0])
-    standard input, line 2: it is no JSON object: Expecting value at character 1.
+    standard input, line 2: it is not a JSON object: Expecting value at character 1.
     >>> reader = LineReader([Feature("flow")], ["id"], format="csv")
     >>> block = reader.read([(1, b"id,flow"), (2, b"A7,2.5"), (3, b"A8,high"), (4, b"A9")])
     >>> block.X.tolist(), block.carried
@@ -233,14 +233,14 @@ def _object(raw: bytes) -> dict[str, Any]:
         raise _LineError("it is not UTF-8 text.") from error
     except json.JSONDecodeError as error:
         raise _LineError(
-            f"it is no JSON object: {error.msg} at character {error.pos + 1}."
+            f"it is not a JSON object: {error.msg} at character {error.pos + 1}."
         ) from error
     except (ValueError, RecursionError) as error:
         raise _LineError(f"it cannot be read ({error}).") from error
     if not isinstance(row, dict):
         names = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
         kind = names.get(type(row), "a number")
-        raise _LineError(f"it is {kind} and no JSON object; write one per line.")
+        raise _LineError(f"it is {kind} and not a JSON object; write one per line.")
     return row
 
 

@@ -349,7 +349,10 @@ def _features(
     """Say which columns are categories, with their labels; refuse what no detector could use."""
     count, layout = surveys[names[0]].rows, how.layout or Layout()
     if count < 2:
-        raise InputError(source.label, f"it has {count} row(s); a reference needs at least two.")
+        raise InputError(
+            source.label,
+            f"it has {'only 1 row' if count else 'no rows'}; a reference needs at least two.",
+        )
     if uses:
         features = tuple(feature for use in uses for feature in use.features)
         plain = {f.name: surveys[f.name] for f in features if not f.is_category and not f.made}

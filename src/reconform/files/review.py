@@ -219,7 +219,7 @@ class ReviewMarks:
         if not any(plain):
             raise InputError(
                 self.source.label,
-                f"no cell of its column {self.mark!r} is filled in. Write yes beside every row "
+                f"its column {self.mark!r} is empty. Write yes beside every row "
                 "that is an anomaly, and no beside the others.",
                 column=self.mark,
             )

@@ -113,7 +113,7 @@ def _refuse_other_formats(file: Stored) -> None:
     }
     for signature, seems in {**ours, **SIGNATURES}.items():
         if start.startswith(signature) and not (file.compressed and signature == b"\x1f\x8b"):
-            raise InputError(file.label, f"this is not a text file but seems to be {seems}.")
+            raise InputError(file.label, f"this is not UTF-8 text; it seems to be {seems}.")
     if not file.compressed and b"\0" in start:
         raise InputError(
             file.label, "this is not UTF-8 text: it contains zero bytes. Save it as UTF-8."

@@ -329,7 +329,7 @@ def _fill(
             }
         ),
         title=escape(shorten(title, LONGEST_TITLE)),
-        why=escape(said(found.why_nothing or "")),
+        why="" if broken else escape(said(found.why_nothing or "")),
         guarantee=escape(said(found.guarantee)),
         choice=escape(found.ranked_by),
         first=_first(found),
@@ -341,7 +341,6 @@ def _fill(
         verdict=_verdict(verdict, said) if verdict.findings else "",
         assumed=_assumed(verdict),
         tone=" all" if found.count == len(found) > 1 else "" if found.count else " none",
-        open=" open" if broken else "",
         drawn='<option value="sample">the random sample</option>' if marking["sample"] else "",
         carried=escape(carried_sentence(carried, summary.rows)),
         description=escape(words.DESCRIPTION) if carried.names else "",

@@ -93,6 +93,8 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
             if count and not broken
             else "Do not treat this as a list of anomalies before you understand the reason above."
             if count
+            else ""
+            if i == summary.chosen
             else "No row is unusual enough for a list at this level."
         ),
         "bound": "" if broken else _bound(summary, i, count),

@@ -208,6 +208,16 @@ class FalseAlarmBudget(DecisionStream):
         return f"{said} It holds in any {self._per:,} rows, on average over references."
 
     @property
+    def promise(self) -> str:
+        """The guarantee in one plain sentence, where there is one."""
+        if self.confidence is not None or self.withdrawn:
+            return self.guarantee
+        claim = self.cad.guarantee_alone.claim(
+            "false-alarms", validity=self._rule.validity, level=self._rule.level
+        )
+        return f"On average at most {self._budget} ({claim.status}, if {claim.condition})."
+
+    @property
     def outlook(self) -> str:
         """Which rows are flagged, in words."""
         n = self.cad.n_calibration_
@@ -229,8 +239,8 @@ class FalseAlarmBudget(DecisionStream):
             needed, claim = math.ceil(1 / self._share) - 1, "on average"
         at_least = "at least " if self._grid.smallest * (n + 1) == 1 else "more than "
         return (
-            f"{n:,} calibration rows are too few for {self._budget} {claim}. What helps: "
-            f"{at_least}{needed:,} calibration rows, or more `false_alarms`."
+            f"{n:,} calibration rows are too few for {self._budget} {claim}. Use "
+            f"{at_least}{needed:,} calibration rows, or allow more `false_alarms`."
         )
 
     def _warn(self) -> None:
@@ -347,8 +357,8 @@ class DecayingMemory(DecisionStream):
             return f"P-values of at most {self._least:.3g} are flagged, and more soon after others."
         return (
             f"After a quiet time nothing can be flagged: no p-value is below {smallest:.3g}, and "
-            f"the level falls to {self._least:.3g}. What helps: {math.ceil(1 / self._least):,} "
-            "calibration rows."
+            f"the level falls to {self._least:.3g}. Use {math.ceil(1 / self._least):,} calibration "
+            "rows."
         )
 
     def update(self, X: Any, *, batch: int | None = None) -> StreamDecisions:

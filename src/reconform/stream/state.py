@@ -371,10 +371,17 @@ class DecisionStream(ResumableStream):
 
     discoveries: int
     guarantee: str
+    withdrawn = False
     waiting = 0
 
     def _heed(self, order: Verdict) -> None:
+        self.withdrawn = order.word == "broken"
         self.guarantee = order.promise(self.guarantee)
+
+    @property
+    def promise(self) -> str:
+        """The guarantee, or what everybody should know of it."""
+        return self.guarantee
 
     @property
     @abstractmethod

@@ -174,7 +174,7 @@ class MicroBatches(DecisionStream):
             return
         other = "more `false_alarms`" if self._rule.false_alarms is not None else "a higher `fdr`"
         warnings.warn(
-            f"in a window of {self._size:,} rows {found}: {self._floor}. What helps: more "
+            f"in a window of {self._size:,} rows {found}: {self._floor}. Use more "
             f"reference rows, smaller windows, or {other}.",
             UserWarning,
             stacklevel=4,
