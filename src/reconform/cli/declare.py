@@ -340,6 +340,8 @@ def _complete(found: re.Match[str]) -> str:
     words = ["reconform", name]
     for one in target.params:
         given = typed.get(str(one.name))
+        if one.opts[0] in more:  # advised in another way
+            continue
         if isinstance(one, click.Argument):
             words.append(str(one.name).upper() if given in (None, "-") else given)
         elif given is not None and (
@@ -348,6 +350,8 @@ def _complete(found: re.Match[str]) -> str:
             else getattr(one, "section", "") in CARRIED[name]
         ):
             for value in given if isinstance(given, list) else [given]:
+                if "--method" in more and str(value).startswith(SET_BY):
+                    continue  # gone with the method
                 words += [one.opts[0]] if value is True else [one.opts[0], value]
     taken = {one.name for one in target.params}
     for aside in ("label", "group"):  # columns that are no features
