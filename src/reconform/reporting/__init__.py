@@ -34,6 +34,7 @@ from ..grouping import GroupFound
 from ..updating import MARK_COLUMNS
 from . import words
 from .summary import Summary, summarise
+from .timeline import events_section
 from .words import number, script_json, shorten
 
 __all__ = ["report"]
@@ -333,6 +334,7 @@ def _fill(
         guarantee=escape(said(found.guarantee)),
         choice=escape(found.ranked_by),
         first=_first(found),
+        events=events_section(found),
         groups=_groups(found, words.level_in_words(summary, summary.chosen)),
         assumption=escape(words.ASSUMPTION),
         last=len(summary.levels) - 1,
