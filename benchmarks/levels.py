@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator
 
 from reconform import ConformalDetector, Learned, RankCounts
 from reconform.detectors.auto import name_of
-from reconform.detectors.contrast.ensembles import FullContrast
+from reconform.detectors.contrast import FullContrast
 from reconform.detectors.registry import offered
 from reconform.study.protocol import MODELS, Protocol
 

@@ -342,7 +342,7 @@ BLOCKS = {
     "reconform.ensemble.BLOCK_BYTES": 700,
     "reconform.detectors.knn.search.SMALL_WORK": 0,
     "reconform.detectors.knn.search.AT_ONCE": 1000,
-    "reconform.detectors.entering.LEAST_AT_ONCE": 2,
+    "reconform.detectors.one_more.LEAST_AT_ONCE": 2,
     "reconform.detectors.knn.ensembles.BLOCK_BYTES": 1000,
     "reconform.detectors.iforest.model.WALKS_WORTH_A_THREAD": 0,
     "reconform.detectors.iforest.model.DRAWN_AT_ONCE": 500,
@@ -351,8 +351,8 @@ BLOCKS = {
     "reconform.detectors.iforest.ensembles.CHUNK_NODES": 1,
     "reconform.detectors.inne.ensembles.LEAST_WORK": 0,
     "reconform.detectors.inne.ensembles.STEP_ROWS": 20,
-    "reconform.detectors.lof.ensembles.BLOCK_BYTES": 200,
-    "reconform.detectors.kde.model.LEAST_PAIRS": 0,
+    "reconform.detectors.lof.BLOCK_BYTES": 200,
+    "reconform.detectors.kde.LEAST_PAIRS": 0,
     "reconform.detectors.mahalanobis.ensembles.LEAST_PAIRS": 0,
 }
 METHODS = {

@@ -23,8 +23,8 @@ from reconform import ConformalDetector, CrossValidation, Full, Split
 from reconform.detectors import INNE, KDE, KNN, LOF, Auto, Contrast, IForest, Mahalanobis
 from reconform.detectors.auto import names_of
 from reconform.detectors.base import NativeDetector
-from reconform.detectors.comparing import on_grid
-from reconform.detectors.contrast.ensembles import FullContrast
+from reconform.detectors.contrast import FullContrast
+from reconform.detectors.one_more import on_grid
 from reconform.detectors.scaled import algorithm_of
 from reconform.ensemble import choosing as ensembles
 from reconform.ensemble.choosing import FullChoice, choose, stands_first

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from oracle_detectors import is_clustered, score
 from reconform import ConformalDetector, Split
 from reconform.detectors import KNN, Contrast
-from reconform.detectors.contrast.ensembles import FullContrast
+from reconform.detectors.contrast import FullContrast
 from reconform.detectors.prepare import prepared
 from reconform.detectors.scaled import ScaledFull
 from reconform.detectors.scaling import rescale, scale_exponents, spreads

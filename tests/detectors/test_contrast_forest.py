@@ -11,8 +11,7 @@ from enumeration import excess, judged, mean_e
 from reconform import ConformalDetector
 from reconform.content import digests_of
 from reconform.detectors import Contrast, ContrastForest
-from reconform.detectors.contrast_forest import ensembles, kernels
-from reconform.detectors.contrast_forest.ensembles import LEAST, PoolForest
+from reconform.detectors.contrast_forest import LEAST, PoolForest, ensembles, kernels
 from reconform.randomness import GOLDEN, mix_array
 
 

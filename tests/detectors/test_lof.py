@@ -11,8 +11,7 @@ from sklearn.neighbors import LocalOutlierFactor
 from reconform import ConformalDetector, Full
 from reconform.content import sorted_by_content
 from reconform.detectors.knn.search import make_search
-from reconform.detectors.lof import LOF
-from reconform.detectors.lof.ensembles import FullLOF, nearest_settled
+from reconform.detectors.lof import LOF, FullLOF, nearest_settled
 from reconform.errors import ReconformError
 from reconform.randomness import Streams
 

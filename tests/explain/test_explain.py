@@ -21,7 +21,7 @@ from commands import run
 from reconform import ConformalDetector, Explanation, Prepare, ReconformError
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.base import by_replacing
-from reconform.detectors.contrast_forest.ensembles import PoolForest
+from reconform.detectors.contrast_forest import PoolForest
 from reconform.detectors.contrast_forest.kernels import NEW, OLD, vote_of
 from reconform.display import prose
 from reconform.files.judge import ReadOptions, judge_file

@@ -30,7 +30,7 @@ from reconform.study.ranked import lower_bound
 from reconform.study.runner import Store
 from reconform.study.subjects import describe, resolve_readings
 
-pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
+pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow")
 
 
 class Centre(BaseEstimator):

@@ -188,7 +188,7 @@ HOMES = {
     "record": ("feedback_command", "Say whether the promise was kept, by the LOG of checks."),
     "inspect": ("model_commands", "Say what is in a saved MODEL."),
     "demo": ("detect", "Find malignant tumours among benign ones: no files are needed."),
-    "warm": ("warm_command", "Compile ahead what the defaults run, for images and first starts."),
+    "warm": ("model_commands", "Compile ahead what the defaults run, for images and first starts."),
     "study": ("study_command", "Compare detectors and methods on rows with labels."),
 }
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+import warnings
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,19 +18,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+import numpy as np
 from rich.filesize import decimal
 
 from .. import models
 from ..assumption.history import change_since, earlier_run
 from ..atomic import check_place
+from ..detector import ConformalDetector
 from ..display import percent
-from ..errors import InputError, ReconformError
+from ..errors import InputError, ReconformError, ReferenceWarning
 from ..extras import extra
 from ..files.formats import is_standard
 from ..files.judge import ReadOptions
 from ..files.reading import plain_time
 from ..models import ROW_COLUMNS, ModelInfo, check_can_be_saved
 from ..models.archive import refusing
+from ..parallel import run_jobs
 from ..records import Plain, Reader, Writer, record_of, require
 from ..tables import Feature
 from ..timeseries import WINDOW
@@ -53,7 +58,7 @@ from .options import (
     voice_options,
     writing_options,
 )
-from .output import Voice, check_separate, one_line
+from .output import Voice, check_separate, console, one_line
 
 # Where it stands among the extras of a model file.
 OURS = "command line"
@@ -512,3 +517,25 @@ def _columns(info: ModelInfo, known: Remembered | None) -> str:
     ]
     more = [f"{len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
     return ": ".join([f"{info.n_features:,}", ", ".join(names[:MOST_NAMES] + more)]).rstrip(": ")
+
+
+# Reference and new rows: all in memory at once, and a split.
+SIZES = ((300, 100), (300, 20_000))
+
+
+def _judged(n: int, m: int) -> int:
+    warnings.simplefilter("ignore", ReferenceWarning)  # in a process of its own
+    rng = np.random.default_rng(0)
+    cad = ConformalDetector(random_state=0, n_jobs=1).fit(rng.normal(size=(n, 4)))
+    return cad.discover(rng.normal(size=(m, 4))).tested
+
+
+@click.command(name="warm")
+def warm() -> None:
+    """Compile what the defaults run, so that the first command after it is as quick as later ones.
+
+    The compiled code is kept beside the package, or in the folder that NUMBA_CACHE_DIR names.
+    """
+    start = time.monotonic()
+    list(run_jobs(_judged, SIZES, total=len(SIZES), n_jobs=len(SIZES), prefer="processes"))
+    console().print(f"Compiled, and kept for all later starts ({time.monotonic() - start:.0f} s).")

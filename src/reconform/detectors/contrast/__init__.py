@@ -1,21 +1,259 @@
 """Contrast: a row is unusual if it is far from reference rows, and near to other new rows.
 
 Model files have the rows; neighbours are looked up again when they are first needed.
+
+Full-conformal ranks by contrast: a row against the reference and against the other new rows.
+
+For new row x_j let E be D and x_j, and T the other new rows. A row e of E has the score
+
+    s(e) = log d_k(e; T) - 2 log d_k(e; E without e),       small = anomalous,
+
+with d_k the distance to the k-th nearest; for several k they are added up. Scores of E do not
+depend on which of its rows is new, so P(p <= α) <= α holds exactly if D and x_j are exchangeable
+*given the other new rows*. Nothing is fitted for a row: x_j is a neighbour to some rows of D, and
+is taken out of the neighbours among the new rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 
-from ...arrays import FloatArray, RankArray
-from ...ensemble import Ensemble
+from ...arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ...ensemble import AugmentedScores, Ensemble, blocks_of, reference_calibration
 from ...errors import ReconformError, check_count
 from ...methods import Plan
+from ...parallel import run_blocks
 from ...records import JOBS, ROWS, SUMS, DetectorRecord, Record, ascending, check_reference, require
+from ...statistics.chances import guard_limits
+from ...statistics.ranks import Calibration, Ranks
 from ..base import Attribution, ModelDetector, by_differences, nearest, nth_nearest
-from .ensembles import ContrastModel, FullContrast
+from ..knn.search import Search, make_search, nearest_of_own
+from .kernels import augmented_batch, rank_alone, rank_batch
+
+
+@dataclass(eq=False)
+class ContrastModel:
+    """The reference rows, and which neighbours matter.
+
+    Attributes
+    ----------
+    X : float array of shape (n, d)
+    ks : int array
+        In increasing order; the last is at most n.
+    n_jobs : int or None
+        Threads; never changes a number.
+    """
+
+    X: FloatArray
+    ks: RankArray
+    n_jobs: int | None
+
+    @property
+    def width(self) -> int:
+        """The last neighbour that matters."""
+        return int(self.ks[-1])
+
+    @cached_property
+    def search(self) -> Search:
+        """D, by squared distances."""
+        return make_search(self.X, metric="sqeuclidean")
+
+    @cached_property
+    def near(self) -> FloatArray:
+        """Squared distances of the rows of D to their neighbours in D; infinity beyond the last."""
+        near = np.full((len(self.X), self.width), np.inf)
+        found = min(self.width, len(self.X) - 1)
+        if found:
+            near[:, :found], _ = nearest_of_own(self.search, found, n_jobs=self.n_jobs)
+        return near
+
+    def neighbours(self, X: FloatArray) -> FloatArray:
+        """Squared distances of new rows to their neighbours in D."""
+        return self.search.nearest(X, self.width, n_jobs=self.n_jobs)[0]
+
+    def score(self, squares: FloatArray) -> FloatArray:
+        """Minus the distance to the k-th neighbour; for several k, their geometric mean.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ContrastModel(np.zeros((3, 1)), np.array([1, 3]), None).score(np.array([[1.0, 4, 16]]))
+        array([-2.])
+        """
+        distances = np.sqrt(squares[:, self.ks - 1])
+        if len(self.ks) == 1:
+            return np.asarray(-distances[:, 0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = np.exp(np.log(distances).mean(axis=1))
+        return np.asarray(-np.where((distances == 0).any(axis=1), 0.0, mean))
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows, small = anomalous."""
+        return self.score(self.neighbours(X))
+
+    def training_scores(self, X: FloatArray) -> FloatArray:
+        """Score the rows of D, each among the others; by those that there are."""
+        short = self.near if len(self.X) > self.width else self.near[:, :-1]
+        if not short.shape[1]:
+            return np.zeros(len(self.X))
+        ks = np.unique(np.minimum(self.ks, short.shape[1]))
+        return ContrastModel(self.X, ks, self.n_jobs).score(short)
+
+
+# What the kernels take: new rows and D feature by feature, and four tables of squared distances.
+Tables = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
+
+
+@dataclass(eq=False)
+class FullContrast(Ensemble):
+    """Scores of D and x for every new row x, without fitting any model.
+
+    Attributes
+    ----------
+    calibration : Calibration
+        Scores of D without any new row, for showing.
+    model : ContrastModel
+        D.
+    """
+
+    calibration: Calibration
+    model: ContrastModel
+    # With fewer there are seldom enough anomalies for one to have several among its neighbours.
+    enough_new = 300
+
+    @property
+    def ranks_rows(self) -> str:
+        """The rank of a row in a list depends on the other new rows."""
+        return "batch"
+
+    @classmethod
+    def fit(cls, X: FloatArray, ks: RankArray, n_jobs: int | None = None) -> Self:
+        """Look up the neighbours of every row of D.
+
+        Parameters
+        ----------
+        X : float array of shape (n, d)
+            D.
+        ks : int array
+            In increasing order; the last is at most n.
+        n_jobs : int, optional
+
+        Returns
+        -------
+        FullContrast
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> contrast = FullContrast.fit(np.arange(10.0)[:, None], np.array([1]))
+        >>> new = np.array([[4.5], [12.0], [12.1], [0.5]])
+        >>> contrast.batch_ranks(new).at_most
+        array([10,  1,  1, 10])
+        """
+        model = ContrastModel(X, ks, n_jobs)
+        return cls(reference_calibration(model.training_scores(X)), model)
+
+    @cached_property
+    def _by_feature(self) -> FloatArray:
+        return np.ascontiguousarray(self.model.X.T)
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row by itself, by its distance to reference rows."""
+        model, reference = self.model, self._by_feature
+        queries, squares = np.ascontiguousarray(X), model.neighbours(X)
+        at_most, below = np.empty((2, len(X)), dtype=np.int64)
+        near, ks = model.near, model.ks
+
+        def kernel(start: int, stop: int) -> None:
+            rank_alone(queries, reference, near, squares, ks, start, stop, at_most, below)
+
+        run_blocks(kernel, len(X), n_jobs=model.n_jobs)
+        return Ranks(at_most, below if strictly else None, model.score(squares))
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Rank new rows by contrast, or each by itself if there are no more of them than `width`.
+
+        Scores are those of `ranks`, by the distance to reference rows.
+        """
+        wanted = np.arange(len(X)) if rows is None else rows
+        if len(X) <= self.model.width:
+            return self.ranks(X[wanted], strictly=strictly)
+        limits = guard_limits(len(self.model.X), len(X), self.model.width)
+        return self.rank_batch(X, wanted, limits, strictly)
+
+    def rank_batch(
+        self, X: FloatArray, rows: IndexArray, limits: FloatArray, strictly: bool
+    ) -> Ranks:
+        """Rank some rows of a batch of at least `width` + 1 rows.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+            The batch.
+        rows : int array
+        limits : float array of shape (width, m + 1)
+            Of the guard; without rows for no guard.
+        strictly : bool
+
+        Returns
+        -------
+        Ranks
+        """
+        X = np.ascontiguousarray(X)
+        tables = self._tables(X)
+        at_most, below = np.empty((2, len(rows)), dtype=np.int64)
+        clustered, ks = np.empty(len(rows), dtype=np.bool_), self.model.ks
+
+        def kernel(start: int, stop: int) -> None:
+            rank_batch(X, rows, *tables, ks, limits, start, stop, at_most, below, clustered)
+
+        run_blocks(kernel, len(rows), n_jobs=self.model.n_jobs)
+        scores = self.model.score(tables[3][rows])
+        return Ranks(at_most, below if strictly else None, scores, clustered=clustered)
+
+    def _tables(self, X: FloatArray) -> Tables:
+        """Rows by feature, and squared distances to neighbours: of D in D, T in D, D in T, T in T.
+
+        Infinity where there are fewer new rows than neighbours.
+        """
+        model, width = self.model, self.model.width
+        d_in_t, t_in_t = (np.full((rows, width + 1), np.inf) for rows in (len(model.X), len(X)))
+        others = make_search(np.ascontiguousarray(X), metric="sqeuclidean")
+        found, n_jobs = min(width + 1, len(X)), model.n_jobs
+        d_in_t[:, :found] = others.nearest(model.X, found, n_jobs=n_jobs)[0]
+        found = min(width + 1, len(X) - 1)
+        if found:
+            t_in_t[:, :found] = nearest_of_own(others, found, n_jobs=n_jobs)[0]
+        by_feature = np.ascontiguousarray(X.T), self._by_feature
+        return *by_feature, model.near, model.neighbours(X), d_in_t, t_in_t
+
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
+        """Score all rows by contrast, x_j standing among D and not among the other new rows."""
+        X = np.ascontiguousarray(X)
+        m, (n, _), ks = len(X), self.model.X.shape, self.model.ks
+        use, tables = m > self.model.width, self._tables(X)
+        limits = guard_limits(n, m, self.model.width) if use else np.empty((0, m + 1))
+        for block in blocks_of(rows, n + m):
+            own, others = np.empty((len(block), n + 1)), np.empty((len(block), m))
+            clustered = np.empty(len(block), dtype=np.bool_)
+
+            def kernel(
+                start: int,
+                stop: int,
+                block: IndexArray = block,
+                out: tuple[FloatArray, FloatArray, BoolArray] = (own, others, clustered),
+            ) -> None:
+                augmented_batch(X, block, *tables, ks, limits, use, start, stop, *out)
+
+            run_blocks(kernel, len(block), n_jobs=self.model.n_jobs)
+            yield AugmentedScores(block, own, others, clustered)
 
 
 class Contrast(ModelDetector):

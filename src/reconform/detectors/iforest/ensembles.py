@@ -25,7 +25,7 @@ from ...errors import ReconformError
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.ranks import Calibration
-from ..entering import EnteredEnsemble
+from ..one_more import EnteredEnsemble
 from .kernels import sums_with_replaced
 from .model import (
     DRAWN_AT_ONCE,

@@ -26,7 +26,7 @@ from ...ensemble import ResampledEnsemble, blocks_of, reference_calibration
 from ...methods import Plan
 from ...parallel import run_blocks, track
 from ...statistics.ranks import Calibration, calibrate, reduction
-from ..entering import EnteredEnsemble
+from ..one_more import EnteredEnsemble
 from . import kernels
 
 # Rows are scored in blocks, as many at a time as keep their distances to all centres within this

@@ -33,7 +33,7 @@ from ...content import sorted_by_content
 from ...ensemble import AugmentedScores, augmented_blocks
 from ...parallel import run_blocks
 from ...statistics.ranks import LEAST_PAIRS
-from ..comparing import Comparing, ComparingFull
+from ..one_more import Comparing, ComparingFull
 from . import kernels
 from .precise import LARGEST, PreciseModel, digits_for, shortened
 

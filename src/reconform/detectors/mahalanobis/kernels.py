@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
 from ...compiled import njit
-from ..comparing import on_grid
+from ..one_more import on_grid
 
 # A row of which less than this part is not in the directions of the rows before it adds no
 # direction of its own, only rounding.
