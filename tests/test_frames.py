@@ -675,3 +675,15 @@ def test_prepared_models_are_saved(tmp_path, detector, method):
     assert again.features == cad.features
     assert np.array_equal(again.p_values(NEW), cad.p_values(NEW))
     assert repr(again.detector) == repr(Prepare(detector, categories=("count",)))
+
+
+def test_rows_that_are_dicts_are_a_frame():
+    """For fit and for judging, in any order of their keys; a key of the first row must be there."""
+    rows, new = REFERENCE.to_dict("records"), NEW.to_dict("records")
+    expected = ConformalDetector(Prepare("knn"), "jackknife+").fit(REFERENCE)
+    cad = ConformalDetector(Prepare("knn"), "jackknife+").fit(rows)
+    turned = [dict(reversed(row.items())) for row in new]
+    np.testing.assert_array_equal(cad.p_values(turned), expected.p_values(NEW))
+    assert cad.discover(turned).count == expected.discover(NEW).count
+    with pytest.raises(ReconformError, match="row 1 lacks the key"):
+        cad.fit([rows[0], {}])

@@ -8,7 +8,7 @@ rows come in other proportions than the reference, and ranks are weighted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -35,6 +35,7 @@ from .ensemble.choosing import FullChoice
 from .ensemble.grouped import GroupedEnsemble
 from .explain import explainer_for
 from .explain.features import Words
+from .frames import without_calendar
 from .grouping import GroupFound, found_in_groups, out_of_reach
 from .methods import MOST_REFERENCE, BySize, CrossValidation
 from .parallel import track
@@ -96,11 +97,11 @@ class NewRows:
     unlisted: Words | None = None
     times: FloatArray | None = None
 
-    def in_order(self) -> InOrder:
+    def in_order(self, names: Sequence[str]) -> InOrder:
         """The rows that the order is tested by."""
         seen, ranks = in_runs(len(self.X)), self.ranks
         return InOrder(
-            np.asarray(self.X[seen]),
+            without_calendar(np.asarray(self.X[seen]), names),
             ranks.scores[seen],
             None if self.times is None else self.times[seen],
             None if ranks.groups is None else ranks.groups[seen],
@@ -169,7 +170,7 @@ def decided_in_memory(
         None,
         new.categories,
         None if ranks.groups is None else ranks.groups[looked_at],
-        new.in_order(),
+        new.in_order(cad.names),
         None if rule.sample is None else drawn_rows(X, cad.state_.tie_key, rule.sample),
     )
     groups = decider.groups(JudgedRows(ranks.groups, p_values, outcome.mask))

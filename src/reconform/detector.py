@@ -53,7 +53,7 @@ from .fitter import (
     what_fits,
     with_anomalies,
 )
-from .frames import frame_as_it_is, package_of
+from .frames import frame_as_it_is, package_of, without_calendar
 from .grouping import Grouping, ReferenceGroups, check_groupable, labels_of, warn_of_small_groups
 from .intake import Frames, Intake, preparing, taken_in
 from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
@@ -508,8 +508,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         when = times if times is None or self.judges_windows else times[scored.rows]
         if times is not None:  # which says what comes first
             seen = np.argsort(times, kind="stable")[seen]
+        names = () if self.judges_windows else self.names
         order = order_of(
-            np.asarray(X[seen]),
+            without_calendar(np.asarray(X[seen]), names),
             times=None if times is None else times[seen],
             groups=None if groups is None else groups[seen],
         )

@@ -182,8 +182,11 @@ def frame_as_it_is(X: Any) -> Any:
     """Return a frame that can be indexed, and anything else as it is.
 
     What hands its rows over in Arrow's way (`__arrow_c_stream__`: a record batch, a relation of
-    DuckDB) becomes a table of Arrow. What computes its rows, or has them once only, is refused.
+    DuckDB) and rows that are dicts become a table of Arrow. What computes its rows, or has them
+    once only, is refused.
     """
+    if are_records(X):
+        return frame_of_records(X, list(X if isinstance(X, Mapping) else X[0]))
     lazy = nw.from_native(X, pass_through=True) if opened(X) is None else None
     if isinstance(lazy, nw.LazyFrame) and not lazy.implementation.is_duckdb():
         way_out = "compute" if lazy.implementation.is_dask() else "collect"
@@ -662,6 +665,18 @@ def calendar_part(seconds: FloatArray, part: str) -> FloatArray:
     turn, start = TURNS[part[: -len(" (sin)")]]
     angle = 2 * np.pi * ((seconds - start) % turn) / turn
     return np.asarray(np.sin(angle) if part.endswith("(sin)") else np.cos(angle))
+
+
+def without_calendar(X: FloatArray, names: Sequence[str]) -> FloatArray:
+    """Return rows with 0 in the columns made of a time, which follow its order by themselves.
+
+    Examples
+    --------
+    >>> without_calendar(np.array([[2.0, 5.0]]), ["x", "when: hour (cos)"])
+    array([[2., 0.]])
+    """
+    made = [name.rpartition(": ")[2] in CALENDAR for name in names]
+    return np.where(made, 0.0, X) if any(made) else X
 
 
 # The turns of a part, such as weeks for the weekday, that rows must cover to be compared by it.

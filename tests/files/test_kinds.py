@@ -298,3 +298,22 @@ def test_a_database_is_a_sentence_with_the_statement_that_writes_a_file(name, tm
     (tmp_path / name).write_bytes(b"SQLite format 3\0")
     with pytest.raises(InputError, match=r"COPY \(SELECT \* FROM readings\) TO 'rows.parquet'"):
         read_reference(tmp_path / name)
+
+
+@pytest.mark.parametrize("ordered", ["when", "size"])
+def test_a_column_made_of_the_time_says_nothing_of_the_order(ordered, here):
+    """Hours follow the rows by themselves; another column that does is found."""
+    rng = np.random.default_rng(0)
+    for name, n, start in (("a", 400, "2024-01-01"), ("b", 200, "2024-03-01")):
+        frame = pd.DataFrame(
+            {
+                "when": pd.date_range(start, periods=n, freq="41min").astype(str),
+                "size": rng.normal(size=n) + (np.sin(np.arange(n) / 9) if ordered == "size" else 0),
+                "other": rng.normal(size=n),
+            }
+        )
+        frame.to_csv(f"{name}.csv", index=False)
+    said = run("detect", "a.csv", "b.csv", "--detector", "knn").stdout
+    assert "Column 'when': date: hour." in said
+    assert ("Neighbouring rows are alike" in said) == (ordered == "size")
+    assert "when: hour" not in said.split("flagged")[0]

@@ -31,6 +31,7 @@ from ..deciding import Observed
 from ..detector import ConformalDetector
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
+from ..frames import without_calendar
 from ..rule import Rule
 from ..scan import RowsPart, Scanned, scan
 from ..statistics.ranks import Ranks
@@ -249,7 +250,8 @@ class FileScan:
         groups = self.of_order.rows if self.of_order.seen else None
         dates = [one.made[0] for one in self.batches.features if one.made]
         named = self.batches.time_column or next(iter(dates), "rows")
-        return InOrder(self.in_order.rows, np.concatenate(scores), times, groups, named)
+        rows = without_calendar(self.in_order.rows, [one.name for one in self.batches.features])
+        return InOrder(rows, np.concatenate(scores), times, groups, named)
 
     def certify(
         self, rule: Rule, weights: Callable[[FloatArray], Weights] | None = None
