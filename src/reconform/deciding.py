@@ -29,7 +29,8 @@ from .assumption import (
     new_rows,
     unused_batch,
 )
-from .detectors.prepared import category_columns
+from .detectors.auto import name_of
+from .detectors.prepared import Prepared, category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble.choosing import FullChoice
 from .ensemble.grouped import GroupedEnsemble
@@ -243,6 +244,7 @@ def provenance_of(cad: ConformalDetector, against: FloatArray | None = None) -> 
     one_split &= bool(plan.row.fits_batch) or (plan.one_model and cad.ranks_rows != "batch")
     return Provenance(
         detector=repr(cad.detector),
+        name=name_of(cad.detector) if isinstance(cad.detector, Prepared) else "",
         method=repr(cad.method),
         scheme=plan.scheme,
         variant=plan.variant,

@@ -86,6 +86,8 @@ class Provenance:
         repeats, prefit.
     left_out : int
         How many rows were marked as anomalies and left out of the reference.
+    name : str
+        What people call a detector that rows are prepared for; empty where `detector` says it.
     """
 
     detector: str
@@ -103,6 +105,7 @@ class Provenance:
     joint: JointRanks | None = field(default=None, repr=False)
     one_split: bool = False
     left_out: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -230,7 +233,7 @@ class BaseDiscoveries(ABC):
             return choice_sentence(self.choice)
         if METHODS[self.provenance.scheme].learns:
             return "Ranked by a classifier that was trained on reference and new rows."
-        name = one_line(self.provenance.detector).strip("'")
+        name = self.provenance.name or one_line(self.provenance.detector).strip("'")
         return f"Ranked by {name if len(name) <= LONGEST_NAME else name.split('(')[0]}."
 
     @property
