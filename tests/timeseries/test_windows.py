@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy.signal import lfilter
 
+from commands import run
 from reconform import ReconformError
 from reconform.models import load, save
 from reconform.timeseries import Windows, _cut, _stretches, fit
@@ -184,3 +186,25 @@ def test_stationary_series_have_few_lists_and_shifts_are_found(kind):
         hits += any(e.rows[0] < 130 and e.rows[1] >= 70 for e in events)
     assert lists <= 9
     assert hits >= 36
+
+
+def test_the_command_line_judges_windows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = hourly(1_200)
+    rows.loc[1_060:1_099, "heat"] += 5
+    rows[:1_000].to_csv("ref.csv", index=False)
+    rows[1_000:].to_csv("new.csv", index=False)
+    found = judged(rows[:1_000], rows[1_000:], Windows("when"))
+    peak = found.events[0].peak
+    told = json.loads(run("detect ref.csv new.csv --time when --json").stdout)
+    assert [event["begin"] for event in told["events"]] == [e.begin for e in found.events]
+    assert told["flagged"] == found.count
+    assert (
+        "'heat'" in run("detect", "ref.csv", "new.csv", "--time", "when", "--explain", peak).stdout
+    )
+    run("fit ref.csv --time when --model m.rcad")
+    assert json.loads(run("score m.rcad new.csv --json").stdout)["events"] == told["events"]
+    said = run("detect ref.csv new.csv --time when --window 60", code=1).stderr
+    assert "are 16 windows" in said
+    assert "--window 50" in said
+    run("detect ref.csv new.csv --window 5", code=2)

@@ -187,7 +187,7 @@ def check_header(
     """Refuse new rows without the columns of the reference before a detector is fitted."""
     group = None if columns is None else columns.group
     if writing is not None:
-        writing.wanted(files)
+        writing.wanted(files.with_unit(None if columns is None else columns.unit))
     if not Path(path).is_file():  # a pipe can be read only once
         return
     features = reference.features if reference.units is None else reference.units.columns
