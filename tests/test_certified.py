@@ -192,9 +192,17 @@ def test_the_command_line(batch, here):
         ("jab+", "bh", "none is known for jab"),
         ("jackknife", "bh", "none is known for basic"),
         (Resampling([np.arange(75), np.arange(75, 150)]), "bh", "none is known for resampling"),
-        ("full", "storey", "for `procedure='storey'` with full; use `procedure='bh'`"),
-        ("jackknife+", "storey", "for `procedure='storey'` with jackknife"),
-        (Split(repeats=3), "bh", "for `procedure='bh'` with repeated split; use `procedure='by'`"),
+        (
+            "full",
+            "storey",
+            "for Benjamini-Hochberg with Storey's .* with full; use `procedure='bh'`",
+        ),
+        ("jackknife+", "storey", "for Benjamini-Hochberg with Storey's .* with jackknife"),
+        (
+            Split(repeats=3),
+            "bh",
+            "for Benjamini-Hochberg with repeated split; use `procedure='by'`",
+        ),
     ],
 )
 def test_what_has_no_theorem_is_refused(method, procedure, said, batch):

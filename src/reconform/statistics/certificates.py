@@ -609,7 +609,7 @@ def certificate(row: Guarantee, procedure: str) -> BatchRule | None:
     instead = f"use `procedure={usable[0]!r}`" if usable else "use 'split', 'full' or 'jackknife+'"
     raise ReconformError(
         f"`validity='proven'` needs a theorem on the false discovery rate, and none is known for "
-        f"`procedure={procedure!r}` with {row.name}; {instead}, or `validity='nominal'`."
+        f"{PROCEDURES[procedure].title} with {row.name}; {instead}, or `validity='nominal'`."
     )
 
 
