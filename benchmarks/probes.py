@@ -264,11 +264,18 @@ FEATURES = [
         lacks("density_ratio", "estimate_weight", "weight_estimator"),
     ),
     Feature(
-        "a bound on the false ones in this very list",
+        "a bound on the false alarms in this list, for every cut-off at once",
         "ConformalDetector('knn', 'split').fit(normal).discover(new).fdp_bound()",
-        "half().fit(normal).fdp_bounds(new, confidence=0.95); 'for every cut-off at once'",
+        "half().fit(normal).fdp_bounds(new, confidence=0.95)",
         lacks("fdp", "false_discovery"),
         lacks("fdp_bound", "posthoc", "certificate"),
+    ),
+    Feature(
+        "a bound on the false-positive rate for every raw cut-off at once",
+        lacks("fpr_bound", "fpr_bounds", "false_positive_rates"),
+        "half().fit(normal).fpr_bounds(confidence=0.95)",
+        lacks("fpr_bound", "certificate"),
+        lacks("fpr_bound", "certificate"),
     ),
     Feature(
         "a raw score as cut-off, with confidence",
@@ -389,7 +396,7 @@ FEATURES = [
     ),
     Feature(
         "Dask and Spark",
-        "find_spec('reconform.distributed') and 'yes (Dask), a recipe (Spark)'",
+        "find_spec('reconform.distributed') and 'yes'",
         lacks("dask", "spark"),
         lacks("dask", "spark"),
         lacks("dask", "spark"),
@@ -403,7 +410,7 @@ FEATURES = [
     ),
     Feature(
         "deep detectors, time series, graphs, text, images, audio",
-        lacks("torch", "autoencoder", "image"),
+        "find_spec('reconform.timeseries') and 'windows of time series; scores of any deep model'",
         lacks("torch", "autoencoder", "image"),
         "', '.join(sorted({t for d in ADEngine().list_detectors() for t in d['data_types']}))",
         lacks("torch", "autoencoder", "image"),
