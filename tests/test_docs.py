@@ -135,7 +135,7 @@ def test_the_glossary_is_linked():
 
 # What a command does with an option, in a word.
 VERBS = (
-    "Aim|Append|Calibrate|Carry|Compare|Cut|Do|Draw|End|Fit|Flag|Impute|Instead|Keep|Leave|Let|Look|Put|"
+    "Aim|Append|Calibrate|Carry|Choose|Compare|Cut|Do|Draw|End|Fit|Flag|Impute|Instead|Keep|Leave|Let|Look|Put|"
     "Read|Replace|Save|Say|Score|Set|Show|Split|Take|Turn|Use|Weigh|Write"
 )
 
