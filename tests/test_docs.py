@@ -135,8 +135,9 @@ def test_the_glossary_is_linked():
 
 # What a command does with an option, in a word.
 VERBS = (
-    "Aim|Append|Calibrate|Carry|Choose|Compare|Cut|Do|Draw|End|Fit|Flag|Impute|Instead|Keep|Leave|Let|Look|Put|"
-    "Read|Replace|Save|Say|Score|Set|Show|Split|Take|Turn|Use|Weigh|Write"
+    "Aim|Append|Calibrate|Carry|Choose|Compare|Copy|Correct|Count|Cut|Decide|Do|Draw|End"
+    "|Expect|Find|Fit|Flag|Impute|Instead|Judge|Keep|Leave|Let|Look|Number|Print|Put|Read"
+    "|Replace|Save|Say|Score|Set|Show|Split|Take|Treat|Turn|Use|Weigh|Write"
 )
 
 
