@@ -219,7 +219,7 @@ FORGED = {
            (SHARED_SPHERES, "jackknife+", "slots/starts"),
            (SPHERES, "full", "drawn"),
            (SHARED_SPHERES, "jackknife+", "model"),
-           (FACTORS, "jackknife+", "places"))
+           (FACTORS, "full", "places"))
        for change in (reach_out, reach_back)},
     # Arrays that do not fit together.
     **{f"{name} of {detector}, {method}, {k}": (detector, method,
@@ -243,15 +243,15 @@ FORGED = {
            (NEAR, "jackknife+", "full/search/rows", lambda a: a * np.nan),
            (Mahalanobis(), "full", "reference/rows", lambda a: a[:-1]),
            (Mahalanobis(), "full", "reference/rows", lambda a: a * np.nan),
-           (Mahalanobis(), "jackknife+", "reference/rows", lambda a: a[:-1]),
-           (Mahalanobis(), "jackknife+", "reference/rows", lambda a: a[:, :-1]),
+           (Mahalanobis(), "full", "reference/rows", lambda a: a[:-1]),
+           (Mahalanobis(), "full", "reference/rows", lambda a: a[:, :-1]),
            (KDE(0.5), "full", "reference/rows", lambda a: a[:-1]),
-           (KDE(0.5), "jackknife+", "reference/rows", lambda a: a * np.inf),
-           (KDE(0.5), "jackknife+", "reference/rows", lambda a: a[:, :-1]),
-           (FACTORS, "jackknife+", "places", lambda a: a * 0),
-           (FACTORS, "jackknife+", "places", lambda a: a + 1),
-           (FACTORS, "jackknife+", "full/X", turn),
-           (FACTORS, "jackknife+", "full/X", lambda a: a[:-1]),
+           (KDE(0.5), "full", "reference/rows", lambda a: a * np.inf),
+           (KDE(0.5), "full", "reference/rows", lambda a: a[:, :-1]),
+           (FACTORS, "full", "places", lambda a: a * 0),
+           (FACTORS, "full", "places", lambda a: a + 1),
+           (FACTORS, "full", "full/X", turn),
+           (FACTORS, "full", "full/X", lambda a: a[:-1]),
            (FACTORS, "full", "X", lambda a: a * np.inf),
            (FACTORS, "full", "X", lambda a: a[:, :-1]),
            (SEVERAL, "full", "model/ks", lambda a: a * 0),
@@ -276,7 +276,7 @@ FORGED = {
     **{f"{name} {value}, {method}": (detector, method, says(*MODELS, "reference", name, value))
        for detector, name in ((Mahalanobis(), "ridge"), (KDE(0.5), "bandwidth"))
        for value in (0.0, -1.0, "inf", 1e300, None)
-       for method in ("full", "jackknife+")},
+       for method in ("full",)},
     **{f"{path[-2]} {path[-1]}, {method}": (NEAR, method, says(*MODELS, *path))
        for method, *path in (
            ("jackknife+", "full", "high", 41),
