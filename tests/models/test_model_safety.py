@@ -218,8 +218,7 @@ FORGED = {
            (SHARED_SPHERES, "jackknife+", "slots/rows"),
            (SHARED_SPHERES, "jackknife+", "slots/starts"),
            (SPHERES, "full", "drawn"),
-           (SHARED_SPHERES, "jackknife+", "model"),
-           (FACTORS, "full", "places"))
+           (SHARED_SPHERES, "jackknife+", "model"))
        for change in (reach_out, reach_back)},
     # Arrays that do not fit together.
     **{f"{name} of {detector}, {method}, {k}": (detector, method,
@@ -248,10 +247,10 @@ FORGED = {
            (KDE(0.5), "full", "reference/rows", lambda a: a[:-1]),
            (KDE(0.5), "full", "reference/rows", lambda a: a * np.inf),
            (KDE(0.5), "full", "reference/rows", lambda a: a[:, :-1]),
-           (FACTORS, "full", "places", lambda a: a * 0),
-           (FACTORS, "full", "places", lambda a: a + 1),
-           (FACTORS, "full", "full/X", turn),
-           (FACTORS, "full", "full/X", lambda a: a[:-1]),
+           (FACTORS, "full", "order", lambda a: a * 0),
+           (FACTORS, "full", "order", lambda a: a + 1),
+           (FACTORS, "full", "X", turn),
+           (FACTORS, "full", "X", lambda a: a[:-1]),
            (FACTORS, "full", "X", lambda a: a * np.inf),
            (FACTORS, "full", "X", lambda a: a[:, :-1]),
            (SEVERAL, "full", "model/ks", lambda a: a * 0),
