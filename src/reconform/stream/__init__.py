@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from .budget import DecayingMemory, FalseAlarmBudget, OutlookWarning, StreamDecisions
-from .monitor import Change, ChangeMonitor, ChangeReport, ExchangeabilityMonitor, MonitorReport
-from .windows import MicroBatches, WindowDecisions
+from .decisions import (
+    DecayingMemory,
+    FalseAlarmBudget,
+    MicroBatches,
+    OutlookWarning,
+    StreamDecisions,
+    WindowDecisions,
+)
+from .monitor import Change, ChangeMonitor, ExchangeabilityMonitor, MonitorReport
 
 __all__ = [
     "Change",
     "ChangeMonitor",
-    "ChangeReport",
     "DecayingMemory",
     "ExchangeabilityMonitor",
     "FalseAlarmBudget",

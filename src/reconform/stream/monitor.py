@@ -9,10 +9,9 @@ the capital is a martingale that starts at 1, and it ever reaches 1/α with prob
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -62,21 +61,24 @@ class SimpleJumper:
         return path
 
 
-@dataclass(frozen=True, eq=False)
-class BatchEvidence:
-    """What monitors say of a batch."""
+@dataclass(frozen=True)
+class Change:
+    """An alarm.
 
-    batch: int
+    Attributes
+    ----------
+    row : int
+        Position in the stream of the row at which it sounded, from 0.
+    began : int
+        Where the change began, by estimate: the row from which on the bets have won most.
+    """
+
     row: int
-    p_values: FloatArray = field(repr=False)
-    log10_evidence: FloatArray = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.p_values)
+    began: int
 
 
 @dataclass(frozen=True, eq=False)
-class MonitorReport(BatchEvidence):
+class MonitorReport:
     """What a batch has added to the evidence.
 
     Attributes
@@ -86,23 +88,32 @@ class MonitorReport(BatchEvidence):
     p_values : float array
         Smoothed p-value of each row among the calibration and all rows before it.
     log10_evidence : float array
-        Evidence after each row: 2 means odds of 100 to 1 against exchangeability.
-    alarm : bool
-        Whether the evidence has ever reached 1/alpha, up to the end of this batch.
+        Evidence after each row: 2 means odds of 100 to 1 against exchangeability. Of a
+        `ChangeMonitor` its statistic; at an alarm the value that raised it.
     alarm_row : int or None
-        Position in the stream of the row at which it first did.
-    alpha : float
+        Position in the stream of the row of the first alarm: of the stream up to the end of this
+        batch, or of this batch where evidence begins anew after an alarm.
+    changes : tuple of Change
+        The alarms of this batch, of a `ChangeMonitor`.
     """
 
-    alarm: bool
+    batch: int
+    row: int
+    p_values: FloatArray = field(repr=False)
+    log10_evidence: FloatArray = field(repr=False)
     alarm_row: int | None
-    alpha: float
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def alarm(self) -> bool:
+        """Whether there is an alarm."""
+        return self.alarm_row is not None
+
+    def __len__(self) -> int:
+        return len(self.p_values)
 
 
-Report = TypeVar("Report", bound=BatchEvidence)
-
-
-class ScoreMonitor(ResumableStream, Generic[Report]):
+class ScoreMonitor(ResumableStream):
     """What monitors have in common: each score is ranked among all before it, and a bettor bets.
 
     If calibration rows and stream are exchangeable, the p-values are independent and uniform, also
@@ -123,7 +134,7 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
         self._bettor = SimpleJumper()
         self._ordered = OrderedScores(cad.calibration_.scores)
 
-    def update(self, X: Any, *, batch: int | None = None) -> Report:
+    def update(self, X: Any, *, batch: int | None = None) -> MonitorReport:
         """Add the next rows, in their order.
 
         Parameters
@@ -135,21 +146,19 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
 
         Returns
         -------
-        MonitorReport or ChangeReport
+        MonitorReport
         """
         record = self._submit(self._rank(X).scores.tolist(), batch)
         found = record["found"]
-        common = {
-            "batch": record["batch"],
-            "row": record["row"],
-            "p_values": np.array(found["p_values"]),
-            "log10_evidence": np.array(found["log10_evidence"]),
-        }
-        return self._report(found, common)
-
-    @abstractmethod
-    def _report(self, found: Content, common: Content) -> Report:
-        """What a batch has added: what `_decide` found, and what all monitors say."""
+        changes = tuple(Change(*change) for change in found.get("changes", ()))
+        return MonitorReport(
+            batch=record["batch"],
+            row=record["row"],
+            p_values=np.array(found["p_values"]),
+            log10_evidence=np.array(found["log10_evidence"]),
+            alarm_row=found.get("alarm_row", changes[0].row if changes else None),
+            changes=changes,
+        )
 
     def _bet(self, given: list[float]) -> tuple[FloatArray, FloatArray]:
         """p-values of the next scores, and the logarithm of the capital after each."""
@@ -169,7 +178,7 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
         return len(given) == len(recorded) and np.allclose(given, recorded, rtol=1e-5, atol=0)
 
 
-class ExchangeabilityMonitor(ScoreMonitor[MonitorReport]):
+class ExchangeabilityMonitor(ScoreMonitor):
     """Raise an alarm when new rows no longer look like draws from where the reference came from.
 
     Every new score is ranked among those of the calibration rows *and of all rows before it*. If
@@ -262,10 +271,6 @@ class ExchangeabilityMonitor(ScoreMonitor[MonitorReport]):
             return f"No alarm in {self.rows:,} rows {rare}"
         return f"Alarm at row {self.alarm_row:,} of {self.rows:,} {rare}"
 
-    def _report(self, found: Content, common: Content) -> MonitorReport:
-        row = found["alarm_row"]
-        return MonitorReport(**common, alarm=row is not None, alarm_row=row, alpha=self.alpha)
-
     # --- the evidence ---
 
     def _decide(self, given: list[float]) -> Content:
@@ -282,47 +287,7 @@ class ExchangeabilityMonitor(ScoreMonitor[MonitorReport]):
         }
 
 
-@dataclass(frozen=True)
-class Change:
-    """An alarm.
-
-    Attributes
-    ----------
-    row : int
-        Position in the stream of the row at which it sounded, from 0.
-    began : int
-        Where the change began, by estimate: the row from which on the bets have won most.
-    """
-
-    row: int
-    began: int
-
-
-@dataclass(frozen=True, eq=False)
-class ChangeReport(BatchEvidence):
-    """What a batch has added.
-
-    Attributes
-    ----------
-    batch, row : int
-        Number of the batch, and position of its first row in the stream, from 0.
-    p_values : float array
-        Smoothed p-value of each row among the calibration and all rows before it.
-    log10_evidence : float array
-        The statistic after each row; at an alarm the value that raised it.
-    changes : tuple of Change
-        The alarms of this batch.
-    """
-
-    changes: tuple[Change, ...]
-
-    @property
-    def alarm(self) -> bool:
-        """Whether there was an alarm in this batch."""
-        return bool(self.changes)
-
-
-class ChangeMonitor(ScoreMonitor[ChangeReport]):
+class ChangeMonitor(ScoreMonitor):
     """Raise an alarm at every change of the stream, at a stated average run length.
 
     Rows are ranked and bets are made as in `ExchangeabilityMonitor`, which asks whether *anything*
@@ -430,9 +395,6 @@ class ChangeMonitor(ScoreMonitor[ChangeReport]):
         last, count = self.changes[-1], len(self.changes)
         many = "1 alarm" if count == 1 else f"{count:,} alarms, the last"
         return f"{many} at row {last.row:,} of {self.rows:,}, begun at {last.began:,} {rare}"
-
-    def _report(self, found: Content, common: Content) -> ChangeReport:
-        return ChangeReport(**common, changes=tuple(Change(*change) for change in found["changes"]))
 
     def _decide(self, given: list[float]) -> Content:
         p_values, path = self._bet(given)
