@@ -353,7 +353,7 @@ BLOCKS = {
     "reconform.detectors.inne.ensembles.STEP_ROWS": 20,
     "reconform.detectors.lof.BLOCK_BYTES": 200,
     "reconform.detectors.kde.LEAST_PAIRS": 0,
-    "reconform.detectors.mahalanobis.ensembles.LEAST_PAIRS": 0,
+    "reconform.detectors.mahalanobis.LEAST_PAIRS": 0,
 }
 METHODS = {
     "split": "split",

@@ -11,9 +11,9 @@ from sklearn.covariance import ledoit_wolf
 from formulas import Scatter
 from reconform import ConformalDetector, Full
 from reconform.detectors import Mahalanobis
-from reconform.detectors.mahalanobis import RidgeUnits
-from reconform.detectors.mahalanobis.ensembles import (
+from reconform.detectors.mahalanobis import (
     LEAST_LEFT,
+    RidgeUnits,
     Whitened,
 )
 from rows import FILL, extremes

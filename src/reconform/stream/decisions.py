@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
+from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, unknown_choice
 from ..extras import extra
 from ..rule import Rule, RuleOptions, false_alarms_in_words
 from ..statistics.certificates import Claim
-from ..statistics.exact import exact_fraction
+from ..statistics.exact import Grid, exact_fraction
 from ..statistics.fdr import RankCounts
 from ..statistics.thresholds import rows_needed, tolerance_order
 from .state import Content, DecidedRows, DecisionStream
@@ -51,7 +52,40 @@ class StreamDecisions(DecidedRows):
     batch: int
 
 
-class FalseAlarmBudget(DecisionStream):
+class RowDecisions(DecisionStream):
+    """Streams that decide about every row when it arrives."""
+
+    _grid: Grid
+
+    def update(self, X: Any, *, batch: int | None = None) -> StreamDecisions:
+        """Decide about the next rows, for good.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d), dict, or list of dicts
+        batch : int, optional
+            The number of the batch, from 0. A batch that was decided before gets the same
+            decisions again. Without a number, X is taken for new rows.
+
+        Returns
+        -------
+        StreamDecisions
+        """
+        return self._decisions(self._submit(self.given(X), batch))[0]
+
+    def _decisions(self, record: Content) -> list[StreamDecisions]:
+        mask = np.isin(np.arange(len(record["given"])), record["found"]["flagged"])
+        p_values = self._grid.values(np.array(record["given"], dtype=np.int64))
+        level = self._level(p_values, mask)
+        place = {"batch": record["batch"], "row": record["row"], "guarantee": self.guarantee}
+        return [StreamDecisions(mask=mask, p_values=p_values, level=level, **place)]
+
+    def _level(self, p_values: FloatArray, mask: BoolArray) -> float:
+        """The largest p-value that is flagged."""
+        return float(p_values[mask].max(initial=0.0))
+
+
+class FalseAlarmBudget(RowDecisions):
     """Flag rows as they arrive, with at most so many false alarms in so many rows.
 
     One cut-off for all rows: nothing is used up, so a stream never goes blind, and a row is decided
@@ -250,41 +284,8 @@ class FalseAlarmBudget(DecisionStream):
 
     # --- the decisions ---
 
-    def update(self, X: Any, *, batch: int | None = None) -> StreamDecisions:
-        """Decide about the next rows, for good.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (m, d), dict, or list of dicts
-        batch : int, optional
-            The number of the batch, from 0. A batch that was decided before gets the same
-            decisions again. Without a number, X is taken for new rows.
-
-        Returns
-        -------
-        StreamDecisions
-        """
-        record = self._submit(self.given(X), batch)
-        ranks = np.array(record["given"], dtype=np.int64)
-        level = float(self._grid.values(np.array([self._last_rank]))[0]) if self._last_rank else 0.0
-        return StreamDecisions(
-            batch=record["batch"],
-            row=record["row"],
-            mask=ranks <= self._last_rank,
-            p_values=self._grid.values(ranks),
-            level=level,
-            guarantee=self.guarantee,
-        )
-
-    def told(self, record: Content) -> list[Content]:
-        """Say what a recorded batch decided, row by row, as plain data."""
-        p_values = self._grid.values(np.array(record["given"])).tolist()
-        return [
-            {"row": row, "p_value": p, "anomaly": rank <= self._last_rank}
-            for row, (p, rank) in enumerate(
-                zip(p_values, record["given"], strict=True), start=record["row"]
-            )
-        ]
+    def _level(self, p_values: FloatArray, mask: BoolArray) -> float:
+        return float(self._grid.values(np.array([self._last_rank]))[0]) if self._last_rank else 0.0
 
     def _decide(self, given: list[int]) -> Content:
         flagged = [place for place, rank in enumerate(given) if rank <= self._last_rank]
@@ -292,7 +293,7 @@ class FalseAlarmBudget(DecisionStream):
         return {"flagged": flagged}
 
 
-class DecayingMemory(DecisionStream):
+class DecayingMemory(RowDecisions):
     """Flag rows as they arrive, aiming at a false discovery rate of the recent past.
 
     LORD with memory decay (Rebjock et al. 2021): a discovery raises the level of the rows after it,
@@ -361,29 +362,6 @@ class DecayingMemory(DecisionStream):
             f"the level falls to {self._least:.3g}. Use {math.ceil(1 / self._least):,} calibration "
             "rows."
         )
-
-    def update(self, X: Any, *, batch: int | None = None) -> StreamDecisions:
-        """Decide about the next rows, for good; as `FalseAlarmBudget.update`."""
-        record = self._submit(self.given(X), batch)
-        mask = np.isin(np.arange(len(record["given"])), record["found"]["flagged"])
-        p_values = self._grid.values(np.array(record["given"], dtype=np.int64))
-        return StreamDecisions(
-            batch=record["batch"],
-            row=record["row"],
-            mask=mask,
-            p_values=p_values,
-            level=float(p_values[mask].max(initial=0.0)),
-            guarantee=self.guarantee,
-        )
-
-    def told(self, record: Content) -> list[Content]:
-        """Say what a recorded batch decided, row by row, as plain data."""
-        flagged = set(record["found"]["flagged"])
-        p_values = self._grid.values(np.array(record["given"], dtype=np.int64)).tolist()
-        return [
-            {"row": record["row"] + place, "p_value": p, "anomaly": place in flagged}
-            for place, p in enumerate(p_values)
-        ]
 
     def _decide(self, given: list[int]) -> Content:
         p_values = self._grid.values(np.array(given, dtype=np.int64)).tolist()
@@ -571,7 +549,7 @@ class MicroBatches(DecisionStream):
         -------
         list of WindowDecisions
         """
-        return self._lists(self._submit(self.given(X), batch))
+        return self._decisions(self._submit(self.given(X), batch))
 
     def flush(self, *, batch: int | None = None) -> list[WindowDecisions]:
         """Decide about the rows that wait, as a window of their own; a batch without rows.
@@ -588,7 +566,7 @@ class MicroBatches(DecisionStream):
         """
         if batch is None and not self._pending:
             return []
-        return self._lists(self._submit([], batch))
+        return self._decisions(self._submit([], batch))
 
     # --- the decisions ---
 
@@ -619,7 +597,7 @@ class MicroBatches(DecisionStream):
         self._pending = []
         return content
 
-    def _lists(self, record: Content) -> list[WindowDecisions]:
+    def _decisions(self, record: Content) -> list[WindowDecisions]:
         return [
             WindowDecisions(
                 window=window["window"],
@@ -630,19 +608,4 @@ class MicroBatches(DecisionStream):
                 guarantee=self.guarantee,
             )
             for window in record["found"]["windows"]
-        ]
-
-    def told(self, record: Content) -> list[Content]:
-        """Say what a recorded batch decided, row by row, as plain data."""
-        return [
-            {
-                "row": row,
-                "window": window["window"],
-                "p_value": p,
-                "anomaly": window["ranks"][row - window["row"]] <= window["last_rank"],
-            }
-            for window in record["found"]["windows"]
-            for row, p in enumerate(
-                self._grid.values(np.array(window["ranks"])).tolist(), start=window["row"]
-            )
         ]

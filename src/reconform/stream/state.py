@@ -16,7 +16,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
@@ -165,6 +165,7 @@ class DecidedRows:
     p_values: FloatArray = field(repr=False)
     level: float
     guarantee: str
+    window: int | None = None
 
     @property
     def count(self) -> int:
@@ -400,8 +401,20 @@ class DecisionStream(ResumableStream):
         return given == recorded
 
     @abstractmethod
+    def _decisions(self, record: Content) -> Sequence[DecidedRows]:
+        """What a recorded batch decided."""
+
     def told(self, record: Content) -> list[Content]:
         """Say what a recorded batch decided, row by row and in their order, as plain data."""
+        return [
+            {"row": row, "p_value": p, "anomaly": flagged}
+            | ({"window": decided.window} if decided.window is not None else {})
+            for decided in self._decisions(record)
+            for row, (p, flagged) in enumerate(
+                zip(decided.p_values.tolist(), decided.mask.tolist(), strict=True),
+                start=decided.row,
+            )
+        ]
 
     def submit(self, given: list[int]) -> list[Content]:
         """Decide about the next rows by their ranks; return what `told` says."""

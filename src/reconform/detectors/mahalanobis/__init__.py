@@ -1,17 +1,41 @@
-"""The distance to the mean, measured by the scatter of the rows."""
+"""The distance to the mean, measured by the scatter of the rows.
+
+One model, and one per new row, from one fit on the reference.
+
+The scatter of N rows is S = sum (e - mean)(e - mean)', and a row is scored by minus its squared
+distance to the mean in the inverse of S + ridge I. The ridge is a fixed number, as if rows at
+distance sqrt(ridge) had been added along every axis: it is there for constant features and for
+more features than rows.
+
+Let w be the rows as they look when S + ridge I of D is the identity and the mean of D the origin,
+a = |w_i|^2 for a row of D, b = |w_x|^2 for the new row, p their product. Row i is at least as
+anomalous as x among the N = n + 1 rows of D and x exactly if
+
+    N (a - b) + 2 (b - p) + n (a b - p^2) >= 0,
+
+so a rank costs n products (docs/guarantees.md has the proof). Differences that rounding could have
+made count as ties, against the new row.
+
+How far the rounding of w can have gone is estimated from the condition of the scatter
+(`Whitened.doubt`). Where it could matter, w is found in more digits (`precise`): in sweeps against
+fractions no rank was lower than that of exact arithmetic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
 
-from ...arrays import FloatArray
+from ...arrays import FloatArray, IndexArray, RankArray
 from ...content import sorted_by_content
-from ...ensemble import Ensemble
+from ...ensemble import AugmentedScores, Ensemble, augmented_blocks
 from ...errors import ReconformError, is_number
 from ...methods import Plan
+from ...parallel import run_blocks
 from ...records import (
     FLOAT,
     JOBS,
@@ -23,16 +47,393 @@ from ...records import (
     check_reference,
     require,
 )
+from ...statistics.ranks import LEAST_PAIRS
 from ..base import Attribution, ModelDetector, in_shares
+from ..one_more import Comparing, ComparingFull
 from ..scaling import Units, WithExponent, nearest_exponents
-from .ensembles import (
-    LARGEST_RIDGE,
-    LEAST_RIDGE,
-    FullMahalanobis,
-    MahalanobisModel,
-    Whitened,
-    valid_ridge,
-)
+from . import kernels
+from .precise import LARGEST, PreciseModel, digits_for, shortened
+
+# Two scores whose difference is less than this part of the terms it is made of are tied.
+TIE = 2.0**-30
+
+# What rounding may do to a row as it is seen, as a part of its length; a root of the scatter that
+# is worse than the first is taken once more, unless it is worse than the second; where more than
+# the third is left, digits are added.
+GOOD_ROOT, WORST_ROOT, GOOD_ENOUGH = 2.0**-36, 2.0**-4, 2.0**-34
+EPSILON = 2.0**-53
+
+# A row that leaves less than this of its own direction to the others is left out in more digits:
+# the formula would subtract nearly equal numbers. There are at most as many as features.
+LEAST_LEFT = 2.0**-30
+
+# New rows of which rounding takes more than this are compared with each other in more digits.
+FAR = 2.0**-27
+
+# The ridge lies between these, as squares of bounded numbers over it must be finite, too.
+LEAST_RIDGE, LARGEST_RIDGE = 1e-15, 1e15
+
+
+def valid_ridge(ridge: float) -> bool:
+    """Whether a number can be a ridge.
+
+    Examples
+    --------
+    >>> valid_ridge(1.0), valid_ridge(0.0)
+    (True, False)
+    """
+    return LEAST_RIDGE <= ridge <= LARGEST_RIDGE
+
+
+def _inverse_size(factor: FloatArray, wide: bool) -> float:
+    """Bound the condition of R, its columns brought to one length unless they share a rounding."""
+    with np.errstate(all="ignore"):
+        lengths = np.sqrt((factor * factor).sum(axis=0))
+        lengths = np.full(len(factor), lengths.max(initial=0.0)) if wide else lengths
+        if not (np.diag(factor) > lengths * EPSILON).all():
+            return np.inf
+        inverse = np.eye(len(factor))
+        kernels.solve(factor / lengths, 0, len(factor), inverse)
+        return float(np.sqrt((inverse * inverse).sum()))
+
+
+def _rounding(factor: FloatArray, n: int, wide: bool) -> float:
+    """How far rounding moves rows as a root R of the scatter sees them, as part of their length."""
+    return float(np.sqrt(n) + len(factor)) * EPSILON * _inverse_size(factor, wide) ** 2
+
+
+def _bounded(X: FloatArray) -> FloatArray:
+    """Take numbers whose squares are too large for the largest that are not."""
+    return np.require(np.clip(X, -LARGEST, LARGEST), dtype=np.float64, requirements=["C", "W"])
+
+
+@dataclass(frozen=True, eq=False)
+class MahalanobisModel:
+    """One model: where the rows lie, and how they are spread.
+
+    Attributes
+    ----------
+    mean : float array of shape (d,)
+    basis : float array of shape (r, d) or None
+        With more features than rows, the directions in which the rows differ from each other.
+    factor : float array of shape (r, r) or (d, d)
+        Upper triangular R, with R'R the scatter plus the ridge, in these directions.
+    ridge : float
+    n_jobs : int or None
+        Threads; never changes a number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = MahalanobisModel.fit(np.array([[0.0], [2.0]]), ridge=1.0)
+    >>> model.score_samples(np.array([[1.0], [4.0]]))
+    array([-0., -3.])
+    """
+
+    mean: FloatArray
+    basis: FloatArray | None
+    factor: FloatArray
+    ridge: float
+    n_jobs: int | None = None
+
+    in_threads = True
+
+    @classmethod
+    def fit(cls, X: FloatArray, ridge: float, *, n_jobs: int | None = None) -> Self:
+        """Fit a model; the same numbers in whatever order the rows are."""
+        rows = _bounded(sorted_by_content(X)[0])
+        n, d = rows.shape
+        mean, basis = np.empty(d), None
+        kernels.mean_of(rows, mean)
+        if d > n:
+            directions = np.empty((n, d))
+            basis = directions[: kernels.span(rows, mean, directions)].copy()
+        size = d if basis is None else len(basis)
+        factor = np.zeros((size, size))
+        model = cls(mean, basis, factor, ridge, n_jobs)
+        gaps = model._gaps(rows)
+        kernels.factorise(gaps, ridge, factor)
+        if GOOD_ROOT < _rounding(factor, n, basis is not None) < WORST_ROOT:
+            # The scatter of rows as this root sees them is nearly the identity, and so its own
+            # root is a precise correction ("CholeskyQR2").
+            seen = np.vstack([gaps[:, :size], np.sqrt(ridge) * np.eye(size)])
+            kernels.solve(factor, 0, len(seen), seen)
+            again = np.zeros((size, size))
+            kernels.factorise(seen, 0.0, again)
+            factor[:] = np.einsum("ij,jk->ik", again, factor)
+        return model
+
+    def _gaps(self, rows: FloatArray) -> FloatArray:
+        """Rows less the mean, in the directions of the model."""
+        mean, basis, ridge = self.mean, self.basis, self.ridge
+        if basis is None:
+            gaps = np.empty(rows.shape)
+            kernels.centre(rows, mean, 0, len(rows), gaps)
+            return gaps
+        wide, gaps = basis, np.empty((len(rows), len(basis) + 1))
+
+        def kernel(start: int, stop: int) -> None:
+            kernels.project(rows, mean, wide, ridge, start, stop, gaps)
+
+        run_blocks(kernel, len(rows), n_jobs=self._jobs(rows.size * len(basis)))
+        return gaps
+
+    def whiten(self, X: FloatArray) -> FloatArray:
+        """Return rows as they look when the scatter is the identity and the mean the origin."""
+        seen = self._gaps(_bounded(X))
+
+        def kernel(start: int, stop: int) -> None:
+            kernels.solve(self.factor, start, stop, seen)
+
+        run_blocks(kernel, len(X), n_jobs=self._jobs(len(X) * self.factor.size))
+        return seen
+
+    def whole(self, X: FloatArray, seen: FloatArray) -> FloatArray:
+        """Return rows as `whiten` has seen them, with all that they have beyond the basis.
+
+        That is more than its length where two rows are multiplied that are not the model's own.
+        """
+        basis = self.basis
+        if basis is None:
+            return seen
+        rows, rest = _bounded(X), np.empty(X.shape)
+
+        def kernel(start: int, stop: int) -> None:
+            kernels.rest_of(rows, self.mean, basis, self.ridge, start, stop, rest)
+
+        run_blocks(kernel, len(rows), n_jobs=self._jobs(rows.size * len(basis)))
+        return np.hstack([seen[:, :-1], rest])
+
+    def _jobs(self, work: int) -> int | None:
+        return self.n_jobs if work >= LEAST_PAIRS else 1
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows, small = anomalous."""
+        squares = kernels.squares_of(self.whiten(X))
+        # No number only with a factor that no fit has made: as far away as can be.
+        return np.where(np.isnan(squares), -np.inf, -squares)
+
+
+@dataclass(frozen=True, eq=False)
+class Whitened(Comparing):
+    """The reference, and how it looks to the model fitted on all of it.
+
+    Attributes
+    ----------
+    rows : float array of shape (n, d)
+        D.
+    ridge : float
+    n_jobs : int or None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> D = Whitened(np.array([[0.0], [1.0], [2.0]]), ridge=1.0)
+    >>> D.compare(np.array([[1.5], [5.0], [2.0]]), np.arange(3), D.held_out_scores())[0]
+    array([3, 1, 3])
+    """
+
+    rows: FloatArray
+    ridge: float
+    n_jobs: int | None = None
+
+    @cached_property
+    def model(self) -> MahalanobisModel:
+        """A(D)."""
+        return MahalanobisModel.fit(self.rows, self.ridge, n_jobs=self.n_jobs)
+
+    @cached_property
+    def doubt(self) -> tuple[float, float]:
+        """What rounding may do to rows as the model sees them: a part of their length, and more.
+
+        The first by the condition of the scatter, the second because rows lie far from zero.
+        """
+        largest, factor = np.abs(self.rows).max(axis=0, initial=0.0), self.model.factor
+        if not len(factor):  # all rows are equal
+            return 0.0, 0.0
+        n, wide = len(self.rows), self.model.basis is not None
+        part, inverse = _rounding(factor, n, wide), _inverse_size(factor, wide)
+        if not part < WORST_ROOT:
+            return np.inf, np.inf
+        if part > GOOD_ROOT:  # taken twice
+            part = EPSILON * (4.0 * (np.sqrt(n) + len(factor)) + len(factor) * inverse)
+        if wide:
+            return part, 8.0 * EPSILON * float(np.linalg.norm(largest)) / np.sqrt(self.ridge)
+        lengths = np.sqrt((factor * factor).sum(axis=0))
+        return part, 2.0 * EPSILON * float(np.linalg.norm(largest / lengths)) * inverse
+
+    @cached_property
+    def _is_precise(self) -> bool:
+        """Whether doubles would lose what matters."""
+        if np.abs(self.rows).max(initial=0.0) > LARGEST:
+            return True
+        part, more = self.doubt
+        usual = np.sqrt(max(1, len(self.model.factor)) / len(self.rows))  # length of a row seen
+        return not max(part, more / usual) <= GOOD_ENOUGH
+
+    def _precise(self, X: FloatArray) -> PreciseModel:
+        """Return the model with digits for these rows as well; the last one is kept."""
+        sizes = np.abs(np.vstack([self.rows, X])).max(axis=0, initial=0.0)
+        digits = digits_for(sizes, len(self.rows) + 1, self.ridge)
+        kept = self._kept
+        if not kept or kept[0].digits < digits:
+            kept[:] = [PreciseModel(sorted_by_content(self.rows)[0], self.ridge, digits)]
+        return kept[0]
+
+    @cached_property
+    def _with_more_digits(self) -> Whitened:
+        other = replace(self)
+        vars(other)["_is_precise"] = True  # as if it had been asked
+        return other
+
+    @cached_property
+    def _kept(self) -> list[PreciseModel]:
+        return []
+
+    def whiten(self, X: FloatArray) -> FloatArray:
+        """Return rows as the model sees them."""
+        if self._is_precise:
+            return shortened(self._precise(X).whiten(X))
+        return self.model.whiten(X)
+
+    @cached_property
+    def squares(self) -> FloatArray:
+        """Squared lengths of the rows of D as the model sees them."""
+        return kernels.squares_of(self._seen)
+
+    @cached_property
+    def _seen(self) -> FloatArray:
+        return self.whiten(self.rows)
+
+    @cached_property
+    def _by_feature(self) -> FloatArray:
+        return np.ascontiguousarray(self._seen.T)
+
+    @cached_property
+    def _left(self) -> FloatArray:
+        """What a row leaves of its own direction to the others: 1 at the mean."""
+        n = len(self.rows)
+        return 1.0 - n / (n - 1.0) * self.squares
+
+    @cached_property
+    def _apart(self) -> IndexArray:
+        """Rows that leave too little to the others for the formulas."""
+        return np.flatnonzero(self._left < LEAST_LEFT)
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows by A(D)."""
+        return -kernels.squares_of(self.whiten(X))
+
+    def held_out_scores(self) -> FloatArray:
+        """Score every row of D by the model without it, c_i: (n,)."""
+        k, a = len(self.rows) / (len(self.rows) - 1.0), self.squares
+        scores = -k * k * a / np.maximum(self._left, LEAST_LEFT)
+        if len(self._apart):
+            rows = self.rows[self._apart]
+            precise = self._precise(rows)
+            scores[self._apart] = precise.held_out_scores(precise.whiten(rows))
+        return scores
+
+    def compare(
+        self, X: FloatArray, rows: IndexArray, c: FloatArray
+    ) -> tuple[RankArray, RankArray, FloatArray]:
+        """Compare new rows with some rows of D, both with the new row there.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+        rows : int array
+            Those of D to compare with.
+
+        Returns
+        -------
+        at_most, below : int arrays of shape (m,)
+            1 + the rows that score at most as much, and 1 + those that score less.
+        scores : float array of shape (m,)
+            Those of A(D).
+        """
+        apart = np.isin(rows, self._apart)
+        seen, n = self.whiten(X), len(self.rows)
+        b, (others, a) = kernels.squares_of(seen), self._some(rows[~apart])
+        at_most, below = np.ones((2, len(X)), dtype=np.int64)
+        more = 0.0 if self._is_precise else 4.0 * self.doubt[1]
+
+        def kernel(start: int, stop: int) -> None:
+            kernels.rank_rows(seen, b, others, a, n, TIE, more, start, stop, at_most, below)
+
+        run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
+        if apart.any():
+            precise = self._precise(X)
+            not_above, lower = precise.compare(
+                precise.whiten(self.rows[rows[apart]]), precise.whiten(X)
+            )
+            at_most += not_above
+            below += lower
+        return at_most, below, -b
+
+    def augmented_scores(
+        self, X: FloatArray, rows: IndexArray, c: FloatArray
+    ) -> Iterator[AugmentedScores]:
+        """Score all rows by the models with one new row more, for some new rows.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+        rows : int array
+            Which of them join, one at a time.
+
+        Yields
+        ------
+        AugmentedScores
+        """
+        if not self._is_precise and np.abs(X).max(initial=0.0) > LARGEST:
+            return (yield from self._with_more_digits.augmented_scores(X, rows, c))
+        seen, n = self.whiten(X), len(self.rows)
+        whole = seen if self._is_precise else self.model.whole(X, seen)
+        new = seen, kernels.squares_of(seen), whole, kernels.squares_of(whole)
+        left = np.maximum(self._left, LEAST_LEFT)
+        D = self._seen, self.squares, self._by_feature, left
+        kernel = partial(kernels.augmented_scores, *new, np.ascontiguousarray(whole.T), *D)
+        apart, far = self._apart, self._far(X, new[3])
+        for augmented in augmented_blocks(kernel, rows, n, len(X), n_jobs=self._jobs(len(rows))):
+            if len(apart) or len(far):
+                self._mend(augmented, X, apart, far)
+            yield augmented
+
+    def _far(self, X: FloatArray, b: FloatArray) -> IndexArray:
+        """New rows of which doubles keep too little to tell them from each other."""
+        part = EPSILON if self._is_precise else max(EPSILON, self.doubt[0])
+        far = np.flatnonzero(part * np.sqrt(b) > FAR)
+        return far if self._is_precise or len(far) > 1 else far[:0]
+
+    def _mend(
+        self, augmented: AugmentedScores, X: FloatArray, apart: IndexArray, far: IndexArray
+    ) -> None:
+        """Put the scores of rows right that the formulas in doubles do not give."""
+        precise, n = self._precise(X), len(self.rows)
+        joined, distant = precise.whiten(X[augmented.rows]), precise.whiten(X[far])
+        at = np.flatnonzero(np.isin(augmented.rows, far))
+        augmented.own[at, n] = kernels.all_on_grid(precise.scores(joined[at])[None])[0]
+        others = precise.scores_with(distant, joined[at], held_out=False)
+        augmented.others[np.ix_(at, far)] = kernels.all_on_grid(others).T
+        alike = (X[augmented.rows][:, None] == self.rows[apart]).all(axis=2)
+        own = precise.scores_with(precise.whiten(self.rows[apart]), joined, held_out=True)
+        own = kernels.all_on_grid(own).T
+        augmented.own[:, apart] = np.where(alike, augmented.own[:, n, None], own)
+
+    def _some(self, rows: IndexArray) -> tuple[FloatArray, FloatArray]:
+        """Rows of D as the model sees them, feature by feature, and their squared lengths."""
+        if len(rows) == len(self.rows):  # all of them, in order
+            return self._by_feature, self.squares
+        return np.ascontiguousarray(self._by_feature[:, rows]), self.squares[rows]
+
+    def _jobs(self, m: int) -> int | None:
+        return self.n_jobs if m * len(self.rows) >= LEAST_PAIRS else 1
+
+
+class FullMahalanobis(ComparingFull):
+    """A model on D and x for every new row x, by one more row in the scatter."""
+
 
 # More features take too long to decorrelate for one row, and larger numbers have no squares.
 MOST_DECORRELATED = 1_000
