@@ -317,3 +317,25 @@ def test_a_column_made_of_the_time_says_nothing_of_the_order(ordered, here):
     assert "Column 'when': date: hour." in said
     assert ("Neighbouring rows are alike" in said) == (ordered == "size")
     assert "when: hour" not in said.split("flagged")[0]
+
+
+def test_json_is_bounded_before_it_is_parsed(tmp_path):
+    path = tmp_path / "r.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 27)
+    with pytest.raises(InputError, match=r"more than 67,108,864 bytes.*\.jsonl"):
+        read_reference(path)
+
+
+def test_a_german_table_is_told_both_options_at_once(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("a;b\n1,5;2,5\n")
+    with pytest.raises(InputError, match="give `delimiter=';'`, and `decimal=','` if"):
+        read_reference(path)
+
+
+def test_a_row_in_the_place_of_the_names_is_suspected(here):
+    (here / "a.csv").write_text("A1,1.5\nA2,2.5\nA3,3.25\nA4,4.75\n")
+    (here / "b.csv").write_text("B1,1.25\nB2,2.75\n")
+    said = run("detect", "a.csv", "b.csv", "--detector", "knn", code=1).stderr
+    assert "Is the first line a row? Then give --no-header." in said

@@ -796,10 +796,11 @@ def open_batches(
         known = set(names)
         gone = list(dict.fromkeys(f.column for f in features if f.column not in known))
         if gone:
+            row = " Is the first line a row? Then give `no_header`." if _numeric(gone) else ""
             raise InputError(
                 source.label,
                 f"it lacks {'columns' if len(gone) > 1 else 'the column'} {listed(gone)} of the "
-                f"reference.{nearest(gone[0], names)} It has {listed(names)}.",
+                f"reference.{nearest(gone[0], names)} It has {listed(names)}.{row}",
                 column=gone[0] if len(gone) == 1 else None,
             )
         _check_known(source, "id_columns", id_columns, names)
@@ -813,6 +814,11 @@ def open_batches(
         batch_rows = check_count("batch_rows", batch_rows, least=1)
         kept = CachedSource(source, names) if remember else source
         yield Batches(kept, features, layout, allow_missing, batch_rows, group_column)
+
+
+def _numeric(names: Sequence[str]) -> bool:
+    """Whether names of columns are numbers, with digits behind a point: cells, perhaps."""
+    return any(re.fullmatch(r"[+-]?\d*\.\d+", name) for name in names)
 
 
 @contextmanager

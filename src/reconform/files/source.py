@@ -206,8 +206,9 @@ def _unpack(path: Path, label: str, packed: str, to: Path) -> Path:
     return to
 
 
-# Cells of a table of JSON or Excel, which is held in memory, and bytes that a workbook unpacks to.
-MOST_CELLS, MOST_UNPACKED = 1 << 25, 1 << 30
+# Cells of a table of JSON or Excel, which is held in memory; bytes that a workbook unpacks to, and
+# of JSON that is parsed at once, which takes twenty times as many.
+MOST_CELLS, MOST_UNPACKED, MOST_PARSED = 1 << 25, 1 << 30, 1 << 26
 
 
 def _convert(path: Path, label: str, kind: str, to: Path) -> Path:
@@ -245,6 +246,12 @@ def _from_excel(path: Path, label: str) -> tuple[list[str], list[Sequence[Any]]]
 def _from_json(path: Path, label: str, kind: str) -> tuple[list[str], list[Sequence[Any]]]:
     """Read a list of objects, or an object per line; what one of them does not have is missing."""
     columns: dict[str, list[Any]] = {}
+    if kind == ".json" and path.stat().st_size > MOST_PARSED:
+        raise InputError(
+            label,
+            f"it has more than {MOST_PARSED:,} bytes, the most that is parsed at once; write an "
+            "object per line (.jsonl), or save it as Parquet or CSV.",
+        )
     with path.open("rb") as file:
         every = json.load(file) if kind == ".json" else map(json.loads, filter(bytes.strip, file))
         if not isinstance(every, list | map):

@@ -63,7 +63,7 @@ class TextSource(Source):
         self.no_header = no_header
         names, row = self._first_records()
         if not stated:
-            self._check_delimiter(names)
+            self._check_delimiter(names, row)
         if no_header:
             names = [""] * len(names)
         else:
@@ -170,12 +170,14 @@ class TextSource(Source):
             )
         return names, row
 
-    def _check_delimiter(self, names: list[str]) -> None:
+    def _check_delimiter(self, names: list[str], row: list[str]) -> None:
         if len(names) > 1:
             return
         for other, word in OTHER_DELIMITERS.items():
             if other in names[0]:
                 way = "`format='tsv'`" if other == "\t" else f"`delimiter={other!r}`"
+                if re.search(r"\d,\d", ",".join(row)):
+                    way += ", and `decimal=','` if its numbers have commas"
                 raise InputError(
                     self.label,
                     f"the header is a single column, {names[0][:60]!r}, which contains {word}. "
