@@ -20,7 +20,7 @@ LONG = 80
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 147,
+    "modules": 146,
     "lines of code": 31_300,
     "functions over 80 lines": 0,
     "lines of tests": 29_520,

@@ -10,8 +10,8 @@ A row is scored by the logarithm of the density that Gaussian kernels around the
 add up to. Whether row i of D is at least as anomalous as the new row x, among D and x, is a
 comparison of two sums that both contain the kernel of i and x. Without it they are the scores of
 i and of x under the model without row i, and so they are compared: next to a near-copy of an
-outlier the common kernel would hide all others.
-Differences that rounding could have made count as ties, against the new row.
+outlier the common kernel would hide all others. Differences that rounding could have made count as
+ties, against the new row.
 
 Rows are measured in bandwidths and held feature by feature, in the order of their contents, so that
 no sum depends on how they came. The exponent of a pair of rows is -|e - l|^2 / 2. Sums are taken

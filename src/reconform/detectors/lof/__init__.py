@@ -324,7 +324,7 @@ def positions(ordered: FloatArray, X: FloatArray) -> RankArray:
 
 
 class LOF(ModelDetector):
-    """Local outlier factor (scikit-learn's ``LocalOutlierFactor``), without refits.
+    """Local outlier factor (scikit-learn's ``LocalOutlierFactor``), without refits for full.
 
     N(e) are the k nearest rows of e, and the reach of e is the distance of the last of them. The
     density of e is 1 / (mean over o in N(e) of max(distance, reach of o) + 1e-10). The score is

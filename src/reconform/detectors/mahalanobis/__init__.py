@@ -456,7 +456,7 @@ class RidgeUnits(WithExponent):
     >>> import numpy as np
     >>> units, X = RidgeUnits(Mahalanobis("auto")), np.random.default_rng(0).normal(size=(40, 100))
     >>> units.of(X), units.plain(units.of(X + X[:, :1]))
-    (array([11]), Mahalanobis(ridge=64.0))
+    (array([10]), Mahalanobis(ridge=8.0))
     """
 
     parameter = "ridge"
@@ -479,7 +479,7 @@ class RidgeUnits(WithExponent):
 
 
 class Mahalanobis(ModelDetector):
-    """Distance to the mean, in the units of the scatter; every resampled model by one formula.
+    """Distance to the mean, in the units of the scatter; one fit serves all models of full.
 
     Finds rows that break the linear relations among the features, even where each feature by
     itself is ordinary.
