@@ -296,9 +296,7 @@ def test_a_report_looks_at_so_many_cells(here, monkeypatch):
     for limit, warned in ((900, False), (899, True)):
         monkeypatch.setattr(judging, "MOST_CELLS", limit)
         said = run(*common, f"{limit}.html").stderr
-        warning = (
-            "The report names the unusual features of 20 rows only, those that come first: new"
-        )
+        warning = "The report names unusual features of the first 20 rows only: new"
         assert (f"{warning}.csv has more than 899 cells" in said) == warned
 
 
