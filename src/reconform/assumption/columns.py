@@ -319,8 +319,8 @@ UNSEEN_ADVICE = (
 # Labels that are all new, and each in several rows, may name units; of so many at least.
 LEAST_UNITS = 20
 UNITS_ADVICE = (
-    "If each stands for a run, a day or a customer, judge these as a whole: `reconform detect "
-    "--unit {0}`, or `units={1}` in Python."
+    "If each stands for a run, a day or a customer, judge these as a whole: "
+    "`reconform detect --unit {0}`, or `units={1}` in Python."
 )
 
 

@@ -64,6 +64,10 @@ RANKING = (
 JUDGE_UNITS = "Judge whole {0}s, which may be exchangeable where rows are not: {1}."
 
 
+# With fewer reference rows a list of windows (`reconform.timeseries`) is not possible.
+ENOUGH_FOR_WINDOWS = 200
+
+
 @dataclass(frozen=True)
 class Order:
     """What the order of some rows shows.
@@ -451,7 +455,8 @@ def order_findings(reference: Order, new: InOrder | None, names: Sequence[str]) 
         unit = f"give `times` and `units={period!r}` to `fit` and to `discover`"
         first = "give `top=20` to `discover`"
     else:
-        by_time = f"say so: `reconform detect --time {shlex.quote(file)}`"
+        one_by_one = " --window 1" if reference.rows < ENOUGH_FOR_WINDOWS else ""
+        by_time = f"say so: `reconform detect --time {shlex.quote(file)}{one_by_one}`"
         unit = f"`reconform detect --unit {shlex.quote(f'{file}:{period}')}`"
         first = "`reconform detect --top 20`"
     advice = JUDGE_UNITS.format(period, unit) if period else RANKING.format(first)

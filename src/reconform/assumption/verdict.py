@@ -24,8 +24,8 @@ def of_units(text: str) -> str:
 
     Examples
     --------
-    >>> of_units("2 of 9 rows flagged; 'rows' differs, see `--time rows`")
-    "2 of 9 units flagged; 'rows' differs, see `--time rows`"
+    >>> of_units("2 of 9 rows flagged; 'rows' differs, see `times=rows`")
+    "2 of 9 units flagged; 'rows' differs, see `times=rows`"
     """
     quoted = r"`[^`]*`|(?<!\w)'[^']*'"
     return re.sub(rf"({quoted})|\brow(s?)\b", lambda found: found[1] or f"unit{found[2]}", text)
