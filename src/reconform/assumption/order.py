@@ -455,8 +455,9 @@ def order_findings(reference: Order, new: InOrder | None, names: Sequence[str]) 
         unit = f"give `times` and `units={period!r}` to `fit` and to `discover`"
         first = "give `top=20` to `discover`"
     else:
-        one_by_one = " --window 1" if reference.rows < ENOUGH_FOR_WINDOWS else ""
-        by_time = f"say so: `reconform detect --time {shlex.quote(file)}{one_by_one}`"
+        by_time = f"say so: `reconform detect --time {shlex.quote(file)}`"
+        if reference.rows < ENOUGH_FOR_WINDOWS:
+            by_time = f"say so: `reconform detect --time {shlex.quote(file)} --window 1`"
         unit = f"`reconform detect --unit {shlex.quote(f'{file}:{period}')}`"
         first = "`reconform detect --top 20`"
     advice = JUDGE_UNITS.format(period, unit) if period else RANKING.format(first)
