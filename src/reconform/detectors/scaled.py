@@ -439,5 +439,11 @@ class ScaledFull(Ensemble):
             yield from finer.augmented_scores(X, rows)
             return
         ways = units_of(self.detector)
+        found: dict[int, AugmentedScores] = {}
         for units, some in groups(ways.with_each(self.reference, X[rows])):
-            yield from self.fit_in(units).augmented_scores(ways.measure(X, units), rows[some])
+            parts = self.fit_in(units).augmented_scores(ways.measure(X, units), rows[some])
+            if len(some) == len(rows):
+                yield from parts
+                return
+            found.update((int(j), part.taken(k)) for part in parts for k, j in enumerate(part.rows))
+        yield from (found[j] for j in rows.tolist())

@@ -67,6 +67,13 @@ class AugmentedScores:
     clustered: BoolArray | None = None
     order: IndexArray | None = None
 
+    def taken(self, k: int) -> AugmentedScores:
+        """What is said of one of the new rows."""
+        some = slice(k, k + 1)
+        clustered = None if self.clustered is None else self.clustered[some]
+        rows, own, others = self.rows[some], self.own[some], self.others[some]
+        return AugmentedScores(rows, own, others, clustered, self.order)
+
     def columns(self, members: IndexArray) -> IndexArray:
         """Where the scores of some rows of D stand in `own`."""
         if self.order is None:
