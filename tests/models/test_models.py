@@ -711,3 +711,13 @@ def test_a_file_of_this_format_keeps_loading():
 def test_functions_are_no_plain_values():
     with pytest.raises(ValueError, match=r"parameters/metric is .*function.* only plain values"):
         Plain().write(abs, "parameters/metric", None)
+
+
+@pytest.mark.parametrize(("n", "d"), [(250, 30), (215, 400)])
+def test_a_default_detector_of_many_columns_can_be_saved(n, d, tmp_path, rng):
+    """Its small spheres are counted as small when a file's cost is bounded."""
+    X = rng.normal(size=(n, d))
+    cad = ConformalDetector(random_state=0).fit(X[:-10])
+    save(cad, tmp_path / "m.rcad")
+    again = load(tmp_path / "m.rcad")
+    assert again.discover(X[-10:]).p_values.tolist() == cad.discover(X[-10:]).p_values.tolist()

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from ..detectors import DETECTORS, INNE, Auto, NativeDetector
+from ..detectors import DETECTORS, INNE, Auto, NativeDetector, iforest, inne
 from ..detectors.prepare import Prepare
 from ..detectors.prepared import MOST, Labels, Prepared, label_counts
 from ..detectors.registry import entry_of, named
@@ -367,8 +367,10 @@ def refit_units(detector: Any, n: int, d: int) -> int:
     if isinstance(detector, Prepare | Prepared):
         return refit_units(detector.detector, n, d)
     trees, near = largest_count(detector, "n_estimators"), largest_count(detector, "n_neighbors")
-    drawn = min(n, largest_count(detector, "max_samples", share=n, word=1 << 8))
-    each = 16 * drawn + (drawn * drawn * d // 8 if isinstance(detector, INNE) else 0)
+    spheres = isinstance(detector, INNE)
+    auto = (inne if spheres else iforest).AUTO_SAMPLES
+    drawn = min(n, largest_count(detector, "max_samples", share=n, word=auto))
+    each = 16 * drawn + (drawn * drawn * d // 8 if spheres else 0)
     return trees * each + n * min(near, n) + largest_count(detector, "leaf_size") * d
 
 
