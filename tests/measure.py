@@ -21,9 +21,9 @@ LONG = 80
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
     "modules": 146,
-    "lines of code": 31_300,
+    "lines of code": 32_400,
     "functions over 80 lines": 0,
-    "lines of tests": 29_520,
+    "lines of tests": 28_700,
     "words in docs": 45_000,
     "fit, discover, print: functions": 540,
     "fit, discover, print: outside detectors/": 290,

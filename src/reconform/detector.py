@@ -1242,7 +1242,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         >>> marks = ["real" if flag and i >= 180 else "" for i, flag in enumerate(found.mask)]
         >>> newer = cad.update(day, marks)
         >>> print(newer.state_.updates[-1])
-        19 known anomalies were added; the reference has 200 rows now.
+        20 known anomalies were added; the reference has 200 rows now.
         """
         check_is_fitted(self, "ensemble_")
         check_count("left_out", left_out, least=0)

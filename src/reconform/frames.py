@@ -221,7 +221,7 @@ def are_records(X: Any) -> bool:
     """
     if isinstance(X, list | tuple):
         return bool(X) and isinstance(X[0], Mapping)
-    return isinstance(X, Mapping)
+    return isinstance(X, Mapping) and not hasattr(X, "nnz")  # a sparse matrix of keys
 
 
 def frame_of_records(

@@ -636,7 +636,7 @@ def test_bad_tables(tmp_path, monkeypatch, kind, command):
         ("--set folds=5", 2, ""),
         ("--method cv --set draws=5", 2, ""),
         ("--only-anomalies", 2, ""),
-        ("--output x.csv --top 5 --only-anomalies", 2, "--top and --only-anomalies each say"),
+        ("--output x.csv --top 5 --only-anomalies", 2, "--top and --only-anomalies both choose"),
         ("--output - --json", 2, ""),
         ("--output x.csv --report x.csv", 2, ""),
         ("--output normal.csv", 2, "same file"),
@@ -888,8 +888,8 @@ def test_warnings_are_said_whatever_the_environment_says_of_them(tables, tmp_pat
     files = tmp_path / "normal.csv", tmp_path / "new.csv"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        said = run("detect", *files, "--id", "machine", *QUICK)
-    assert "Warning: With 200 reference rows" in said.stderr
+        said = run("detect", *files, "--id", "machine", "--fdr", "0.001", *QUICK)
+    assert "With 200 reference rows" in said.stdout
 
 
 def test_whole_numbers_beyond_two_to_the_53_are_said_to_be_rounded(tmp_path, monkeypatch):

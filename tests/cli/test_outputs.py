@@ -90,7 +90,7 @@ def test_a_journal_is_neither_input_nor_output(here, command):
 
 def test_a_page_has_the_name_of_a_file(here):
     for command in (["demo"], DETECT):
-        assert "give the name of a file" in run(*command, "--report", "-", code=2).stderr
+        assert "must be the name of a file" in run(*command, "--report", "-", code=2).stderr
     assert not (here / "-").exists()
 
 

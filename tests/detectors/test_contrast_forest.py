@@ -10,8 +10,8 @@ import pytest
 from enumeration import excess, judged, mean_e
 from reconform import ConformalDetector
 from reconform.content import digests_of
-from reconform.detectors import Contrast, ContrastForest
-from reconform.detectors.contrast_forest import LEAST, PoolForest, ensembles, kernels
+from reconform.detectors import Contrast, ContrastForest, contrast_forest
+from reconform.detectors.contrast_forest import LEAST, PoolForest, kernels
 from reconform.randomness import GOLDEN, mix_array
 
 
@@ -92,8 +92,8 @@ def test_scores_are_those_of_forests_grown_anew_in_every_world(values, d):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(ensembles, "FEWEST_REFERENCE", 2)
-    monkeypatch.setattr(ensembles, "FEWEST_NEW", 2)
+    monkeypatch.setattr(contrast_forest, "FEWEST_REFERENCE", 2)
+    monkeypatch.setattr(contrast_forest, "FEWEST_NEW", 2)
 
 
 def batch(seed=0, values=None):

@@ -183,7 +183,7 @@ def test_streams_clusters_and_choices_are_refused():
     with pytest.raises(ReconformError, match="a stream is judged row by row, and `method='batch'`"):
         FalseAlarmBudget(cad)
     for detector in ("auto", "contrast"):
-        with pytest.raises(ReconformError, match="`method='full'` can do"):
+        with pytest.raises(ReconformError, match="`method='full'` only"):
             ConformalDetector(detector, method="batch").fit(D)
 
 

@@ -336,7 +336,7 @@ def test_a_bad_header_is_never_skipped(folder, header, said):
         (["--by", "windows", "--confidence", "0.8"], "goes with --by budget"),
         (["--false-alarms", "inf"], "it must be a number"),
         (["--from", "3"], "--from goes with --journal"),
-        (["--id", "row"], "a decision has a key 'row' of its own"),
+        (["--id", "row"], "--id names the key 'row'"),
     ],
 )
 def test_options_that_cannot_be(folder, options, said):

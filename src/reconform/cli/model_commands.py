@@ -530,7 +530,7 @@ def _judged(n: int, m: int) -> int:
     return cad.discover(rng.normal(size=(m, 4))).tested
 
 
-@click.command(name="warm")
+@click.command(name="warm", cls=Command, examples=["reconform warm"])
 def warm() -> None:
     """Compile what the defaults run, so that the first command after it is as quick as later ones.
 
