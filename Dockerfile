@@ -1,6 +1,5 @@
 # A small image that runs the command line: non-root, compiled ahead, no network at run time.
 #   docker build -t reconform . && docker run --rm -v "$PWD:/data" reconform detect normal.csv new.csv
-# tests/test_image.py runs these steps without Docker.
 FROM python:3.13-slim AS build
 WORKDIR /src
 COPY . .
