@@ -273,7 +273,8 @@ def name_of(detector: Any) -> str:
         return str(detector.name)
     usual = getattr(entry.kind(), "scale", "none")  # which a name does not mention
     scale = getattr(detector, "scale", "none")
-    return (MEASURED[scale] if scale != usual else "") + entry.name
+    # Of a file it may be anything; a fit refuses what it does not know.
+    return (MEASURED.get(str(scale), "") if scale != usual else "") + entry.name
 
 
 def names_of(detectors: Sequence[Any]) -> tuple[str, ...]:
