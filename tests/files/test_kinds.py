@@ -319,6 +319,18 @@ def test_a_column_made_of_the_time_says_nothing_of_the_order(ordered, here):
     assert "when: hour" not in said.split("flagged")[0]
 
 
+def test_the_hour_alone_is_not_advised_as_the_time(here):
+    """Where the day stands in another column, an hour comes again every day."""
+    rng = np.random.default_rng(0)
+    for name, n in (("a", 400), ("b", 100)):
+        hours = [f"{k % 24:02d}.00.00" for k in range(n)]
+        waves = np.sin(np.arange(n) / 9) + 0.1 * rng.normal(size=n)
+        pd.DataFrame({"hour": hours, "size": waves}).to_csv(f"{name}.csv", index=False)
+    said = run("detect", "a.csv", "b.csv", "--detector", "knn").stdout
+    assert "Column 'hour': date: hour" in said
+    assert "--time rows`" in said
+
+
 def test_json_is_bounded_before_it_is_parsed(tmp_path):
     path = tmp_path / "r.json"
     with path.open("wb") as file:

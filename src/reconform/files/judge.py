@@ -36,7 +36,7 @@ from ..rule import Rule
 from ..scan import RowsPart, Scanned, scan
 from ..statistics.ranks import Ranks
 from ..tables import Feature
-from ..tables.cells import Fingerprint, to_python
+from ..tables.cells import TIMES, Fingerprint, to_python
 from ..updating import apart_from
 from ..weights import Weights
 from . import result
@@ -248,7 +248,8 @@ class FileScan:
         elif self.read.time_column is not None:
             times = seen.astype(np.float64)
         groups = self.of_order.rows if self.of_order.seen else None
-        dates = [one.made[0] for one in self.batches.features if one.made]
+        made = [one.made for one in self.batches.features if one.made is not None]
+        dates = [column for column, written, _ in made if written not in TIMES]
         named = self.batches.time_column or next(iter(dates), "rows")
         rows = without_calendar(self.in_order.rows, [one.name for one in self.batches.features])
         return InOrder(rows, np.concatenate(scores), times, groups, named)

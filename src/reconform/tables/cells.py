@@ -500,6 +500,7 @@ def texts(column: Any, layout: Written, *, parse: bool) -> Any:
 
 # How dates are written: as ISO 8601 has it, with a type of their own, or as people do.
 _DAYS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y", "%m/%d/%y")
+# Of these alone no row is known to come before another.
 TIMES = ("%H:%M:%S", "%H:%M", "%H.%M.%S")
 DATE_FORMATS = (
     "iso",
