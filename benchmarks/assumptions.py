@@ -41,7 +41,7 @@ from papers import REGISTRY, load
 from reconform import ConformalDetector, review
 from reconform.assumption import LookedUp, reference_positions
 from reconform.assumption.closeness import copy_findings
-from reconform.cleaning import BUDGET, most_leaving, staying, to_look_at
+from reconform.cleaning import to_look_at
 from reconform.content import Contents
 from reconform.study import Dataset
 from reconform.study.protocol import name_key
@@ -219,10 +219,10 @@ def power(D: np.ndarray, drawn: Draw, detector: str) -> float:
 
 def cleaned(drawn: Draw) -> np.ndarray:
     """The reference without the anomalies that somebody sees among the rows that are shown."""
-    most = most_leaving(len(drawn.D), BUDGET)
+    most = -(-len(drawn.D) // 20)
     marked, seen = np.empty(0, dtype=int), np.zeros(len(drawn.D), dtype=bool)
     for _ in range(ROUNDS):
-        stay = staying(len(drawn.D), marked, BUDGET)
+        stay = np.delete(np.arange(len(drawn.D)), marked)
         cad = ConformalDetector("knn", "jackknife+", n_jobs=1).fit(drawn.D[stay])
         order = stay[to_look_at(review(cad), drawn.D[stay])]
         shown = order[~seen[order]][: max(SHOWN, most)]
@@ -231,7 +231,7 @@ def cleaned(drawn: Draw) -> np.ndarray:
         if not len(found):
             break
         marked = np.concatenate([marked, found])
-    return drawn.D[staying(len(drawn.D), marked, BUDGET)]
+    return np.delete(drawn.D, marked, axis=0)
 
 
 def tell_clean(names: list[str], draws: int, detectors: tuple[str, ...]) -> None:

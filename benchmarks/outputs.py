@@ -193,9 +193,8 @@ COMMANDS = {
     "Reviews and studies": [
         "clean dirty.csv",
         "clean dirty.csv --output review.csv",
-        "clean dirty.csv --marks review.csv --keep cleaned.csv",
-        "clean dirty.csv --marks marked.csv --keep cleaned.csv",
-        "detect cleaned.csv dirtynew.csv --detector knn",
+        "clean dirty.csv --marks marked.csv",
+        "detect dirty.csv dirtynew.csv --detector knn --marks marked.csv",
         "clean tiny.csv",
         "study --dataset labelled.csv --label fault --detector knn --detector iforest "
         "--draws 2 --test-sets 5 --store store",
@@ -222,7 +221,7 @@ def spoil(folder: Path, line: str) -> None:
         (folder / "damaged.rcad").write_bytes(data[: len(data) // 2])
     if "marked.csv" in line:
         review = pd.read_csv(folder / "review.csv")
-        review["anomaly"] = ["yes" if one <= 20 else "no" for one in review["row"]]
+        review["mark"] = ["real" if one <= 20 else "false" for one in review["row"]]
         review.to_csv(folder / "marked.csv", index=False)
 
 

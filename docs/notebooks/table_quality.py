@@ -61,7 +61,7 @@ print(old.iloc[seen.order[:10]].to_string())
 # %%
 heavy = old["weight"] > 3 * old["length"] * old["material"].map(DENSITY)
 marked = [row for row in seen.order[:12] if heavy[row]]
-cleaned = old.iloc[seen.without(marked)]
+cleaned = old.drop(index=old.index[marked])
 cad = ConformalDetector(Prepare("knn"), "jackknife+", random_state=0).fit(cleaned)
 found = cad.discover(new, fdr=0.1)
 print(len(marked), "rows left the old list.", found.headline)

@@ -1,37 +1,20 @@
-"""A dirty reference: its most unusual rows, and how those leave that a person has marked.
+"""A reference that may hold anomalies: its most unusual rows, for a person to look at.
 
-Rows leave only if a person has marked them, and no more than a share that is fixed beforehand.
-Every reference has most unusual rows, and without them p-values of normal rows are too small: so
-none leaves unmarked.
+Rows leave only if a person has marked them: every reference has most unusual rows, and without them
+p-values of normal rows are too small.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from .arrays import FloatArray, IndexArray
 from .assumption.contamination import ANCHORS, unusual
 from .detector import ConformalDetector
-from .errors import ReconformError, check_probability
-from .statistics.exact import exact_fraction
-
-# The largest share of the reference that may leave, where nothing else is said.
-BUDGET = 0.05
-# A reference needs at least so many rows.
-LEAST_ROWS = 2
-
-PROVEN = (
-    "What is proven for a cleaned reference: if the marked rows were exactly its anomalies, all "
-    "that is proven for a clean one. Otherwise the level is measured, not proven, except for a "
-    "model that was fitted elsewhere (prefit): if k of n + k rows left, then P(p ≤ α) ≤ "
-    "(⌊α(n + 1)⌋ + k)/(n + k + 1), whichever were marked; and if only anomalies left, and n1 are "
-    "still among n0 normal rows, P(p ≤ α) ≤ ⌊α(n0 + n1 + 1)⌋/(n0 + 1)."
-)
+from .errors import ReconformError
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,23 +39,6 @@ class Review:
 
     def __len__(self) -> int:
         return len(self.scores)
-
-    def without(self, marked: npt.ArrayLike, budget: float = BUDGET) -> IndexArray:
-        """Positions of the rows that stay when those that a person marked as anomalies leave.
-
-        Parameters
-        ----------
-        marked : array-like of int, or of bool with one value per row
-            Positions of rows that are known to be anomalies.
-        budget : float, default=0.05
-            The largest share of the reference that may leave; to be fixed before looking.
-
-        Returns
-        -------
-        int array
-            In increasing order.
-        """
-        return staying(len(self), marked, budget)
 
 
 def review(cad: ConformalDetector) -> Review:
@@ -111,9 +77,9 @@ def review(cad: ConformalDetector) -> Review:
 
     Somebody looked at them and says that four of them are anomalies:
 
-    >>> stay = seen.without([296, 297, 298, 299])
+    >>> normal = np.delete(dirty, [296, 297, 298, 299], axis=0)
     >>> cleaned = ConformalDetector("knn", "jackknife+", random_state=0)
-    >>> found = cleaned.fit(dirty[stay], left_out=4).discover(new)
+    >>> found = cleaned.fit(normal, left_out=4).discover(new)
     >>> found.count
     5
     >>> found.guarantee[:91]
@@ -171,7 +137,7 @@ def to_look_at(seen: Review, X: FloatArray) -> IndexArray:
     n = len(seen)
     some = np.random.default_rng(0).permutation(n)[:ANCHORS]
     Z = _standardised(X)
-    far = unusual(Z, Z[:0], some)[0] if n > LEAST_ROWS else np.zeros(n)
+    far = unusual(Z, Z[:0], some)[0] if n > 2 else np.zeros(n)
     by_score, by_distance = (np.argsort(order) for order in (seen.order, np.argsort(-far)))
     return np.lexsort([by_score, np.minimum(by_score, by_distance)])
 
@@ -183,61 +149,3 @@ def _standardised(X: FloatArray) -> FloatArray:
     centred = np.where(known, X - np.where(known, X, 0.0).sum(axis=0) / count, 0.0)
     spread = np.sqrt((centred**2).sum(axis=0) / count)
     return np.asarray(centred / np.where(spread > 0, spread, 1.0))
-
-
-def most_leaving(n: int, budget: float, name: str = "budget") -> int:
-    """How many of n rows a share is, exactly: rounded up.
-
-    Examples
-    --------
-    >>> most_leaving(1000, 0.05), most_leaving(190, 0.1), most_leaving(19, 0.05)
-    (50, 19, 1)
-    """
-    check_probability(name, budget)
-    return math.ceil(n * exact_fraction(name, budget))
-
-
-def staying(n: int, marked: npt.ArrayLike, budget: float = BUDGET) -> IndexArray:
-    """Positions of the rows of a reference of n that stay; see `Review.without`.
-
-    Examples
-    --------
-    >>> staying(6, [4, 1], budget=0.4)
-    array([0, 2, 3, 5])
-    """
-    most = most_leaving(n, budget)
-    leaves = _mask(n, marked)
-    count = int(leaves.sum())
-    if count > most:
-        raise ReconformError(
-            f"{count:,} of {n:,} reference rows are marked as anomalies, and `budget={budget}` "
-            f"lets at most {most:,} leave. Take another reference: one with so many anomalies is "
-            "not one of normal rows. Do not raise the budget now: it only protects you if it was "
-            "fixed before you looked."
-        )
-    if n - count < LEAST_ROWS:
-        raise ReconformError(
-            f"{count:,} of {n:,} reference rows are marked as anomalies; at least {LEAST_ROWS} "
-            "rows must stay."
-        )
-    return np.flatnonzero(~leaves)
-
-
-def _mask(n: int, marked: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    given = np.asarray(marked)
-    if given.dtype == bool:
-        if given.shape != (n,):
-            raise ReconformError(
-                f"marked must have one value per reference row, {n:,}; got shape {given.shape}."
-            )
-        return given
-    if given.size and not np.issubdtype(given.dtype, np.integer):
-        raise ReconformError(f"marked must be positions of rows, integers; got {given.dtype}.")
-    if given.size and (given.min() < 0 or given.max() >= n):
-        raise ReconformError(
-            f"marked must be positions of rows, 0 to {n - 1:,}; got {given.min():,} to "
-            f"{given.max():,}."
-        )
-    leaves = np.zeros(n, dtype=bool)
-    leaves[given.astype(np.intp).ravel()] = True
-    return leaves

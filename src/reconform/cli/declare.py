@@ -317,7 +317,7 @@ CARRIED = {
     "detect": ("Decision", "Detector and method", "Columns", "Files"),
     "clean": ("Columns", "Files"),
 }
-RESULTS = ("output", "keep", "marks", "overwrite", "report", "quiet", "json", "explain")
+RESULTS = ("output", "overwrite", "report", "quiet", "json", "explain")
 
 
 def _complete(found: re.Match[str]) -> str:
@@ -347,7 +347,7 @@ def _complete(found: re.Match[str]) -> str:
         elif given is not None and (
             one.name not in RESULTS
             if command is target
-            else getattr(one, "section", "") in CARRIED[name]
+            else getattr(one, "section", "") in CARRIED.get(name, CARRIED["detect"])
         ):
             for value in given if isinstance(given, list) else [given]:
                 if "--method" in more and str(value).startswith(SET_BY):

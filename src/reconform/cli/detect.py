@@ -28,6 +28,7 @@ from ..files import (
 )
 from ..files.formats import is_standard, titles_in_words
 from ..files.judge import ReadOptions
+from ..files.marks import marked_rows
 from ..files.reading import (
     group_labels,
     in_units,
@@ -37,7 +38,7 @@ from ..files.reading import (
     whole_units,
     without_dates,
 )
-from ..files.review import left_out_of
+from ..files.source import opened_once
 from ..metrics import false_discovery_proportion, power
 from ..reporting import render, write_page
 from ..tables.cells import to_python
@@ -75,14 +76,18 @@ def read_rows(
     voice.step(f"Reading {path}")
     unit = columns.unit
     read = columns.reading(columns.unused(ids), layout, finds_out=True)
-    with voice.gathering_warnings():
+    with voice.gathering_warnings(), opened_once():
         if columns.label is None:
             table = read_table(path, read, beside=beside)
+            gone = np.zeros(len(table), dtype=bool)
         else:
-            table, anomalous = read_labelled(path, columns.label, read, beside=beside)
-            anomalous = anomalous if unit is None else whole_units(table, unit, anomalous)
-            voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
-            table = normal_rows(table, anomalous)
+            table, gone = read_labelled(path, columns.label, read, beside=beside)
+        marked = marked_rows(columns.marks, table, layout, ids or table.name_columns)
+        gone |= marked
+        gone = gone if unit is None or not gone.any() else whole_units(table, unit, gone)
+        if columns.label is not None or columns.marks:
+            voice.step(f"Leaving out {gone.sum():,} rows that are known to be anomalies")
+            table = replace(normal_rows(table, gone), left_out=int(marked.sum()))
     if unit is not None:
         table = without_dates(table)
     for said in said_of_columns(table):
@@ -133,7 +138,7 @@ def fit_detector(
             reference.frame,
             groups=_groups(reference, columns.group),
             anomalies=known,
-            left_out=left_out_of(reference.path),
+            left_out=reference.left_out,
             times=times_of(reference, columns.time),
             units=reference.units,
         )
@@ -180,6 +185,7 @@ def facts_of(reference: Table) -> dict[str, Any]:
         "columns": {use.name: in_options(use.said) for use in reference.uses},
         "sha256": reference.fingerprint,
         "missing": reference.missing,
+        "left_out": reference.left_out,
     }
 
 

@@ -379,6 +379,7 @@ class Columns:
     unit: str | None = None
     series: str | None = None
     window: int | None = None
+    marks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, given in (("--series", self.series), ("--window", self.window)):
@@ -443,7 +444,14 @@ _COLUMNS = [
 _ELAPSED = _columns_option(
     "--elapsed", "Use these columns of dates as elapsed time, instead of as hour and weekday."
 )
+_MARKS = file(
+    "--marks",
+    "Leave out the rows of REFERENCE that this file marks as real anomalies: a review file of "
+    "'reconform clean'. May be repeated.",
+    multiple=True,
+)
 columns_options = family("columns", "Columns", Columns, _COLUMNS)
+reviewed_options = family("columns", "Columns", Columns, [*_COLUMNS, _MARKS])
 _LABEL = option(
     "--label",
     metavar="COL",
@@ -495,7 +503,7 @@ _SHIFT = _columns_option(
     "false discovery rate is measured, not proven.",
     library="weights",
 )
-_READ = [*_COLUMNS, _ELAPSED, _LABEL]
+_READ = [*_COLUMNS, _ELAPSED, _LABEL, _MARKS]
 reference_options = family("columns", "Columns", Columns, [*_READ, *_GROUPS])
 compared_options = family("columns", "Columns", Columns, [*_READ, _SHIFT, *_GROUPS])
 

@@ -9,7 +9,6 @@
     writing.py    `open_output`: whole or not at all
     judge.py      `judge_file`: a file in, a file with p-values and decisions out
     result.py     writes every row with its results; `FileDiscoveries`
-    review.py     unusual reference rows for a person to mark
 
 Everything that is wrong with a file is an `InputError`, whose sentence is for the person who ran
 the command.

@@ -4,12 +4,16 @@ A mark file is a table in any format with a column ``mark``: real, false, unsure
 it says of a row beside that is either its features, and the row is in the file itself; or its
 number (``row``, from 1) or its ``id``, and the row is in the file that was judged. The report saves
 such files; a list of flagged rows, or `Discoveries.to_frame`, with one more column is one.
+
+A review file marks rows of a reference, to be left out when a detector is fitted. Each row of it
+has a seal of what the row holds, so that marks are never applied to other rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from sklearn.utils import get_tags
 
-from ..arrays import BoolArray, UInt64Array
+from ..arrays import BoolArray, IndexArray, UInt64Array
 from ..content import digests_of
 from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError, listed
@@ -26,12 +30,15 @@ from ..tables.cells import Fingerprint, words
 from ..updating import MARK_COLUMNS, Looked, marks_of, row_keys
 from .formats import Layout
 from .judge import Wanted, features_of, labels_of_rows
-from .reading import default_batch_rows, open_batches
+from .reading import Table, default_batch_rows, open_batches
 from .source import open_source
+from .writing import free_names
 
 # What a person marks is not a million rows.
 MOST_MARKS = 100_000
 YES = ("yes", "y", "true", "1")
+# The column of a review file that says what a row holds, in letters no spreadsheet changes.
+SEAL = "seal"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +99,12 @@ class MarkFile:
         -------
         Looked
         """
+        if SEAL in self.table.column_names:
+            raise InputError(
+                self.path,
+                "it marks rows of a reference, which leave when a detector is fitted: give it to "
+                "'reconform fit', with the reference.",
+            )
         columns = {one.column for one in features_of(cad, features)}
         own = columns <= set(self.table.column_names)
         place = rows or (self.path if own else self.file)
@@ -260,3 +273,74 @@ def _one(cells: Sequence[str], name: str, label: str) -> str:
             column=name,
         )
     return several[0] if several else ""
+
+
+def review_table(
+    reference: str | Path, layout: Layout, positions: IndexArray, added: Mapping[str, Any]
+) -> Any:
+    """Make a review file: rows of a reference to be marked, what is known of them, all columns."""
+    rows = _rows_at(reference, layout, positions)
+    named = ("row", "mark", *added, SEAL)
+    kept = {*named, *MARK_COLUMNS, "anomaly"}
+    return pa.table(
+        [
+            pa.array(positions + 1),
+            pa.nulls(len(positions), pa.string()),
+            *map(pa.array, added.values()),
+            pa.array(_seals(rows), pa.string()),
+            *rows.columns,
+        ],
+        names=[
+            *named,
+            *(free_names([name], kept)[0] for name in rows.column_names),
+        ],
+    )
+
+
+def marked_rows(
+    paths: Sequence[str], reference: Table, layout: Layout, id_columns: Sequence[str]
+) -> BoolArray:
+    """Which rows of a reference, read from a file, mark files call real."""
+    leaves = np.zeros(len(reference), dtype=bool)
+    for path in paths:
+        marks = read_marks(path, replace(layout, format=None, no_header=False))
+        if marks.batch:
+            raise InputError(
+                marks.path,
+                "it marks rows that were judged, and not those of the reference; an update of a "
+                "model takes such marks.",
+            )
+        wanted = Wanted(marks._wanted(), id_columns)
+        wanted.add(reference.ids, 0)
+        at = wanted.found(reference.path, len(reference))
+        if SEAL in marks.table.column_names:
+            seals = words(marks.table.column(SEAL)).to_pylist()
+            for i, seal in enumerate(_seals(_rows_at(reference.path, layout, at))):
+                if seal != seals[i]:
+                    raise InputError(
+                        marks.path,
+                        f"row {at[i] + 1:,} of {reference.path} does not hold what it held when it "
+                        "was reviewed. If the reference has changed, review it again.",
+                        column=SEAL,
+                    )
+        leaves[at[marks.marks == "real"]] = True
+    return leaves
+
+
+def _seals(rows: Any) -> list[str]:
+    """Say in a few letters what every row holds."""
+    cells = zip(*(words(column).to_pylist() for column in rows.columns), strict=True)
+    return [f"s{hashlib.blake2b(repr(row).encode(), digest_size=6).hexdigest()}" for row in cells]
+
+
+def _rows_at(path: str | Path, layout: Layout, positions: IndexArray) -> Any:
+    """Some rows of a file as they are there, in this order."""
+    inside, start = np.sort(positions), 0
+    with open_source(path, layout) as source:
+        names = source.schema.names
+        kept = [source.schema.empty_table()]
+        for table in source.tables(names, default_batch_rows(len(names))):
+            here = inside[(inside >= start) & (inside < start + table.num_rows)]
+            kept.append(table.select(names).take(pa.array(here - start)))
+            start += table.num_rows
+    return pa.concat_tables(kept).take(pa.array(np.searchsorted(inside, positions)))

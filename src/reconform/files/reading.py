@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import BoolArray, FloatArray, ObjectArray
+from ..arrays import BoolArray, FloatArray, IndexArray, ObjectArray
 from ..assumption import seconds_of
 from ..detectors.prepare import too_many_labels
 from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
@@ -126,6 +126,10 @@ class Table:
         Whether the detector has to be prepared: for categories, dates or missing values.
     units : UnitFeatures or None
         How rows became features of units, where the rows of X are units.
+    stay : int array or None
+        Positions of the rows in the file, where others were left out.
+    left_out : int
+        Rows that were left out since a person marked them as anomalies.
     """
 
     path: str
@@ -137,6 +141,8 @@ class Table:
     uses: tuple[Use, ...] = ()
     prepared: bool = False
     units: UnitFeatures | None = None
+    stay: IndexArray | None = field(default=None, repr=False)
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.X)
@@ -994,6 +1000,7 @@ def normal_rows(table: Table, anomalous: BoolArray) -> Table:
         ids=None if table.ids is None else table.ids.filter(~anomalous),
         missing=missing_counts(X, features),
         fingerprint=Fingerprint(features).add(X).hexdigest(),
+        stay=np.flatnonzero(~anomalous),
     )
 
 

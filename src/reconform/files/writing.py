@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +79,7 @@ def add_results(
     return table
 
 
-def free_names(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+def free_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
     """Put "result_" before the names of added columns if the table has one of them already.
 
     Examples
