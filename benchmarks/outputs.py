@@ -190,15 +190,12 @@ COMMANDS = {
         "stream knn.rcad < new.csv",
         "stream plant.rcad --false-alarms 1 --per 100 < rows.jsonl",
     ],
-    "Reviews and studies": [
+    "Reviews": [
         "clean dirty.csv",
         "clean dirty.csv --output review.csv",
         "clean dirty.csv --marks marked.csv",
         "detect dirty.csv dirtynew.csv --detector knn --marks marked.csv",
         "clean tiny.csv",
-        "study --dataset labelled.csv --label fault --detector knn --detector iforest "
-        "--draws 2 --test-sets 5 --store store",
-        "study --dataset labelled.csv --store store",
     ],
     "The rest": ["demo", "demo --json", "warm", "", "--version"],
 }

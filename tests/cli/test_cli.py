@@ -21,7 +21,6 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from sklearn.datasets import load_breast_cancer
 from sklearn.svm import OneClassSVM
 
 import reconform
@@ -387,7 +386,7 @@ def test_foreign_types_must_be_trusted(here):
     assert "pyod.models.hbos.HBOS" in run("inspect", "foreign.rcad").stdout
 
 
-# --- demo and study ------------------------------------------------------------------------------
+# --- demo -----------------------------------------------------------------------------------------
 
 
 def test_demo(here):
@@ -407,20 +406,6 @@ def test_demo(here):
     run("demo", "--report", "demo.html", code=1)
     run("demo", "--report", "demo.html", "--overwrite", "--quiet")
     assert reconform.__version__ in run("--version").stdout
-
-
-STUDY = [
-    "study", "--store", "store", "--dataset", "cancer.npz", "--detector", "knn",
-    "--method", "split", "--method", "cv-pooled", "--draws", "2", "--test-sets", "5",
-]  # fmt: skip
-
-
-def test_study(here):
-    X, y = load_breast_cancer(return_X_y=True)
-    np.savez(here / "cancer.npz", X=X, y=y == 0)
-    assert "| 1 | knn |" in run(*STUDY).stdout
-    again = run_json(*STUDY, "--draws", "3")  # more of the same, from the same store
-    assert [cell["draws"] for cell in again["cells"]] == [3, 3]
 
 
 # --- streams -------------------------------------------------------------------------------------
@@ -619,7 +604,6 @@ def test_bad_tables(tmp_path, monkeypatch, kind, command):
         ("fit normal.csv --model -", 2, ""),
         ("score plant.rcad", 2, ""),
         ("score x.rcad new.csv --report -", 2, ""),
-        ("study", 2, ""),
         ("--no-such-option", 2, ""),
         ("--fdr 1.5", 2, "0<x<1"),
         ("--fdr low", 2, "'low' is not a valid number."),
@@ -656,7 +640,6 @@ def test_bad_tables(tmp_path, monkeypatch, kind, command):
         ("--columns machine", 1, "--columns names 'machine', and so does"),
         # A place is looked at before anything is read.
         ("detect gone.csv new.csv --output old.csv", 1, "old.csv: it exists already"),
-        ("study --store s --dataset normal.parquet --detector knn", 1, "label"),
         ("inspect gone.rcad", 1, "Error: gone.rcad: no such file"),
         ("inspect empty.rcad", 1, "it is not a zip"),
         ("score cut.rcad new.csv", 1, "cut short"),
@@ -725,9 +708,6 @@ def test_an_interrupt(here, monkeypatch):
 
     monkeypatch.setattr(judging, "judge_file", interrupted_and_failing)
     assert run(*common, code=cli.INTERRUPTED).stderr.startswith("Interrupted.")
-    monkeypatch.setattr("reconform.study.Study.run", interrupted)
-    said = run(*STUDY, code=cli.INTERRUPTED).stderr
-    assert "Finished draws are in store; the same command continues." in said
 
 
 @pytest.mark.parametrize(

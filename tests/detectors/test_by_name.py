@@ -10,7 +10,7 @@ from sklearn.svm import OneClassSVM
 
 from commands import run
 from reconform import ConformalDetector
-from reconform.detectors.registry import detectors_with, make_detector, parse_setting
+from reconform.detectors.registry import make_detector, parse_setting
 
 pd = pytest.importorskip("pandas", reason="needs pandas")
 
@@ -92,14 +92,6 @@ def test_values_are_literals_or_words(text, value):
 def test_settings_that_are_none(text):
     with pytest.raises(ValueError, match="NAME=VALUE"):
         parse_setting(text)
-
-
-def test_a_setting_goes_to_every_detector_that_has_it():
-    made = detectors_with(["knn", "iforest", "sklearn:OneClassSVM"], {"n_jobs": 2, "nu": 0.2})
-    assert [name for name, _ in made] == ["knn", "iforest", "sklearn:OneClassSVM"]
-    assert made[2][1].nu == 0.2
-    with pytest.raises(ValueError, match="none of knn, iforest has a parameter 'nu'"):
-        detectors_with(["knn", "iforest"], {"nu": 0.2})
 
 
 # --- command line --------------------------------------------------------------------------------

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import t as student
-from sklearn.neighbors import LocalOutlierFactor
 from sklearn.svm import OneClassSVM
 
 from commands import run, run_json
-from reconform import Bootstrap, CrossValidation, Full, Split
-from reconform.cli.study_command import _method, command_of
-from reconform.detectors import KNN
-from reconform.detectors.registry import make_detector, written
+from reconform.detectors.registry import make_detector
 from reconform.errors import ReferenceWarning
 from reconform.files import TableOptions, normal_rows, read_labelled, read_reference
 from reconform.frames import label_code
@@ -127,9 +122,6 @@ def test_a_detector_that_looks_at_the_batch_is_run_by_full(data, tmp_path):
     study = Study([data], [("pyod:ECOD", make_detector("pyod:ECOD"))], protocol=SMALL)
     assert [row.method for row in study.run(tmp_path).ranking()] == ["full"]
     assert [row.method for row in study.read(tmp_path).ranking()] == ["full"]
-    assert command_of(study.recommendation(), study) == (
-        "reconform detect normal.csv new.csv --detector pyod:ECOD --method full --fdr 0.1"
-    )
 
 
 def test_a_detector_that_looks_at_the_batch_may_be_fitted_on_it(data):
@@ -138,7 +130,6 @@ def test_a_detector_that_looks_at_the_batch_may_be_fitted_on_it(data):
     with pytest.warns(ReferenceWarning, match="pyod:ECOD is left out with split"):
         study.run()
     assert [row.method for row in study.ranking()] == ["batch"]
-    assert "--method batch" in command_of(study.recommendation(), study)
 
 
 def test_auto_is_not_run_twice_and_is_what_it_stands_for(data):
@@ -155,35 +146,11 @@ def test_auto_is_not_run_twice_and_is_what_it_stands_for(data):
 # --- the recommendation --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("detector", "shown"),
-    [
-        ("auto", ("auto", {})),
-        (KNN(n_neighbors=3), ("knn", {"n_neighbors": 3})),
-        (OneClassSVM(nu=0.2, kernel="poly"),
-         ("sklearn:OneClassSVM", {"kernel": "poly", "nu": 0.2})),
-        (LocalOutlierFactor(novelty=True), ("sklearn:LocalOutlierFactor", {})),
-        (LocalOutlierFactor(novelty=True, metric=max), None),
-        (lambda X: X, None),
-    ],
-)  # fmt: skip
-def test_detectors_as_a_command_line_writes_them(detector, shown):
-    assert written(detector) == shown
-
-
-def test_methods_as_a_command_line_writes_them():
-    assert _method(Full()) == ["--method", "full"]
-    assert _method(CrossValidation(5)) == ["--method", "cv+", "--set", "folds=5"]
-    assert _method(Bootstrap(20, variant="basic")) == ["--method", "jab", "--set", "draws=20"]
-    assert _method(Split(0.25)) == ["--method", "split", "--set", "calibration=0.25"]
-    assert _method(CrossValidation(variant="pooled")) is None
-
-
 def test_nothing_is_recommended_where_nothing_is_found(rng):
     X = rng.normal(size=(60, 2))
     study = Study([("noise", X, np.arange(60) % 6 == 0)], ["knn"], ["split"], SMALL).run()
     advice = study.recommendation()
-    assert (advice.chosen, advice.python, command_of(advice, study)) == (None, None, None)
+    assert (advice.chosen, advice.python) == (None, None)
     assert "no anomaly was found" in str(advice)
 
 
@@ -199,7 +166,7 @@ def test_a_frame_with_text_in_python(data):
         Study([("mine", frame, y)], ["knn"], ["split"], SMALL).run()
 
 
-# --- the command ---------------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -215,50 +182,6 @@ def here(tmp_path, monkeypatch, data):
     new = frame.sample(60, random_state=0).drop(columns="broken")
     new.to_csv("new.csv", index=False, sep=";", decimal=",")
     return tmp_path
-
-
-OWN = [
-    "study", "--dataset", "pumps.csv", "--label", "broken", "--id", "pump no", "--drop", "note",
-    "--prepare", "--delimiter", ";", "--decimal", ",", "--draws", "2", "--test-sets", "3",
-]  # fmt: skip
-
-
-def test_the_recommended_command_runs(here):
-    facts = run_json(*OWN, "--detector", "knn", "--set", "n_neighbors=3", "--method", "split",
-                     "--method", "cv+")  # fmt: skip
-    assert facts["store"] is None
-    assert {row["method"] for row in facts["ranking"]} == {"split", "cv+"}
-    program, *arguments = shlex.split(facts["recommendation"]["command"])
-    assert program == "reconform"
-    assert "--set" in arguments
-    found = run_json(*arguments)
-    assert found["reference"]["rows"] == 160  # the normal ones
-    assert found["reference"]["features"] == ["flow", "heat, out", "load", "kind"]
-    assert found["new"]["rows"] == 60
-    assert set(found["new"]["unseen"]) == {"kind"}  # a label that only anomalies have
-    said = run(*OWN, "--detector", "knn", "--method", "split").stdout
-    assert "| 1 | knn | split |" in said
-    assert "behind the best" in said
-    assert not list(here.glob("*/parts"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        ([], 2, "Missing option '--dataset'"),
-        (["--dataset", "pumps.csv", "--label", "brokn"], 1, "Did you mean 'broken'?"),
-        (["--dataset", "pumps.csv", "--label", "kind", "--drop", "pump no,note"], 1,
-         "labels must be 0 or false"),
-        (["--dataset", "pumps.csv", "--label", "broken"], 1, "text in"),
-        (["--dataset", "pumps.npz", "--id", "pump no"], 1, "no column names for --id"),
-        (["--dataset", "missing.csv"], 1, "there is no such file"),
-    ],
-)  # fmt: skip
-def test_bad_studies(here, arguments, code, told):
-    layout = ["--delimiter", ";", "--decimal", ","] if arguments else []
-    before = sorted(here.iterdir())
-    assert told in run("study", *arguments, *layout, code=code).stderr
-    assert sorted(here.iterdir()) == before
 
 
 # --- files with labels ---------------------------------------------------------------------------

@@ -189,7 +189,6 @@ HOMES = {
     "inspect": ("model_commands", "Say what is in a saved MODEL."),
     "demo": ("detect", "Find malignant tumours among benign ones: no files are needed."),
     "warm": ("model_commands", "Compile ahead what the defaults run, for images and first starts."),
-    "study": ("study_command", "Compare detectors and methods on rows with labels."),
 }
 
 

@@ -300,7 +300,7 @@ def _home_of(option: str) -> str | None:
     assert isinstance(group, click.Group)
     # With a model, what is otherwise given to `detect` was given to `fit`.
     first = "fit" if _takes(running[1], "model") else "detect"
-    for name in (first, "detect", "fit", "score", "stream", "study"):
+    for name in (first, "detect", "fit", "score", "stream"):
         command = group.get_command(root, name)
         if command is not None and _takes(command, option):
             return name

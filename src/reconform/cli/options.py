@@ -159,22 +159,14 @@ class Fitting:
         return method
 
 
-def jobs_option(default: str, said: str) -> Given:
-    """`--jobs`: how many processors, and what for."""
-    return option(
-        "--jobs",
-        library="n_jobs",
-        type=int,
-        callback=_jobs,
-        metavar="N",
-        show_default=default,
-        help=said,
-    )
-
-
-JOBS = jobs_option(
-    "all for compiled code, 1 for the fits of other libraries",
-    "Use N processors; -1 stands for all. Results do not depend on it.",
+JOBS = option(
+    "--jobs",
+    library="n_jobs",
+    type=int,
+    callback=_jobs,
+    metavar="N",
+    show_default="all for compiled code, 1 for the fits of other libraries",
+    help="Use N processors; -1 stands for all. Results do not depend on it.",
 )
 SEED = count(
     "--seed",
@@ -427,8 +419,6 @@ class Columns:
         return TableOptions(*given)
 
 
-LABEL_HELP = "1 or true for anomalies, 0 or false for normal rows"
-
 _COLUMNS = [
     _columns_option("--columns", "Use these columns only."),
     _columns_option("--drop", "Leave these columns out."),
@@ -450,13 +440,12 @@ _MARKS = file(
     "'reconform clean'. May be repeated.",
     multiple=True,
 )
-columns_options = family("columns", "Columns", Columns, _COLUMNS)
 reviewed_options = family("columns", "Columns", Columns, [*_COLUMNS, _MARKS])
 _LABEL = option(
     "--label",
     metavar="COL",
-    help="Use only the rows of REFERENCE that this column labels as normal "
-    f"({LABEL_HELP}); it is no feature.",
+    help="Use only the rows of REFERENCE that this column labels as normal (1 or true for "
+    "anomalies, 0 or false for normal rows); it is no feature.",
 )
 _TIME = option(
     "--time",

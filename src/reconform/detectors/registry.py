@@ -304,39 +304,6 @@ def from_other_package(name: str) -> Any:
     return next((one.load()() for one in found), None)
 
 
-def detectors_with(names: Sequence[str], settings: Mapping[str, Any]) -> list[Any]:
-    """Make several detectors; a setting goes to each that has the parameter, and to one at least.
-
-    Parameters
-    ----------
-    names : sequence of str
-    settings : mapping
-
-    Returns
-    -------
-    list of str or (str, estimator) pairs
-        As `Study` takes them: with the name as a label where it is not one of ours as it is.
-
-    Examples
-    --------
-    >>> detectors_with(["knn", "iforest"], {"n_neighbors": 3})
-    [('knn', KNN(n_neighbors=3)), 'iforest']
-    """
-    made: list[Any] = []
-    left = set(settings)
-    for name in names:
-        detector = make_detector(name)
-        plain = DETECTORS[name].kind() if detector is name else detector
-        own = {key: value for key, value in settings.items() if key in plain.get_params()}
-        left -= set(own)
-        made.append(detector if detector is name and not own else (name, plain.set_params(**own)))
-    if left:
-        raise ReconformError(
-            f"none of {', '.join(names)} has a parameter {', '.join(map(repr, sorted(left)))}."
-        )
-    return made
-
-
 def with_settings(name: str, detector: Any, settings: Mapping[str, Any] | None) -> Any:
     """Set parameters of a detector; refuse those that it does not have."""
     known = detector.get_params(deep=False)
@@ -345,55 +312,6 @@ def with_settings(name: str, detector: Any, settings: Mapping[str, Any] | None) 
             hint = nearest(parameter, list(known)) or f" It has {', '.join(known) or 'none'}."
             raise ReconformError(f"{name} has no parameter {parameter!r}.{hint}")
     return detector.set_params(**settings) if settings else detector
-
-
-def written(detector: Any) -> tuple[str, dict[str, Any]] | None:
-    """Write a detector as a command line does: the inverse of `make_detector`.
-
-    Parameters
-    ----------
-    detector : str, estimator or callable
-
-    Returns
-    -------
-    name : str
-    settings : dict
-        Parameters that differ from their defaults. None instead of both, if a command line cannot
-        make this detector.
-
-    Examples
-    --------
-    >>> from sklearn.svm import OneClassSVM
-    >>> written("knn"), written(OneClassSVM(nu=0.1))
-    (('knn', {}), ('sklearn:OneClassSVM', {'nu': 0.1}))
-    >>> written(lambda X: X) is None
-    True
-    """
-    if isinstance(detector, str):
-        return detector, {}
-    names = [name for name, row in DETECTORS.items() if row.kind is type(detector)]
-    name = names[0] if names else f"{_library(detector)}:{type(detector).__name__}"
-    try:
-        made = make_detector(name)
-    except ReconformError:
-        return None
-    plain = DETECTORS[name].kind() if isinstance(made, str) else made
-    if type(plain) is not type(detector):
-        return None
-    usual = plain.get_params(deep=False)
-    given = {
-        key: value
-        for key, value in detector.get_params(deep=False).items()
-        if repr(value) != repr(usual[key])
-    }
-    for key, value in given.items():
-        if repr(parse_setting(f"{key}={value}")[1]) != repr(value):
-            return None
-    return name, given
-
-
-def _library(detector: Any) -> str:
-    return type(detector).__module__.partition(".")[0]
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

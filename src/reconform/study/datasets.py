@@ -217,13 +217,6 @@ def _resolve(source: Any, label: str, options: TableOptions) -> Dataset:
     )
 
 
-def table_path(source: Any, layout: Layout | None) -> str | None:
-    """Return the path of a table, if that is what a data set was given as."""
-    if not isinstance(source, str | os.PathLike) or str(source).endswith(".npz"):
-        return None
-    return str(source) if _is_table(source, layout) else None
-
-
 def _is_table(path: str | os.PathLike[str], layout: Layout | None) -> bool:
     """Whether the name is that of a table."""
     try:

@@ -33,7 +33,7 @@ from ..files.reading import AS_THEY_ARE
 from ..fitter import method_for_rows
 from ..methods import BySize, Full, Jackknife
 from ..parallel import track
-from .datasets import Dataset, resolve_datasets, table_path
+from .datasets import Dataset, resolve_datasets
 from .protocol import MODELS, Protocol, Sizes, conditional_fdr_and_power, name_key
 from .ranked import Cell, Ranking, Recommendation, rank, recommend, summarise
 from .subjects import (
@@ -494,12 +494,6 @@ class Study(BaseEstimator):
             [*self._readings(), FALLBACK],
             prepare=bool(self.tables.prepare),
         )
-
-    @property
-    def table_path(self) -> str | None:
-        """The table that the study is about, if it is about one in a file."""
-        tables = [table_path(source, self.tables.layout) for source in self.datasets]
-        return tables[0] if len(tables) == 1 else None
 
     def _check_run(self) -> None:
         if not hasattr(self, "results_"):
