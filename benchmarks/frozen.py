@@ -276,8 +276,8 @@ def commands() -> Iterator[tuple[str, Any]]:
                     yield from attempt(" ".join(words[3:]), lambda w=words: told(*w))
         words = ["detect", two[0], str(at / "n.parquet")]
         yield from attempt("detect parquet", lambda: told(*words))
-        words2 = ["detect", str(at / "rm.csv"), str(at / "nm.csv"), "--prepare"]
-        yield from attempt("detect --prepare", lambda: told(*words2))
+        words2 = ["detect", str(at / "rm.csv"), str(at / "nm.csv")]
+        yield from attempt("detect, prepared", lambda: told(*words2))
         words3 = ["detect", *two, "--shift", "all"]
         yield from attempt("detect --shift all", lambda: told(*words3))
 

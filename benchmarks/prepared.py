@@ -1,9 +1,9 @@
-"""What ``--prepare`` costs: the same command with and without it, in one run.
+"""What it costs to prepare rows with text and gaps: against a plain table, in one run.
 
 Run ``python benchmarks/prepared.py`` for 5,000 reference and 1,000 new rows of 10 columns, in CSV
 files, through ``reconform detect`` with kNN or another detector and jackknife+ or another method;
-asked for is at most twice the time of the plain command. A third pair of files has missing numbers
-and a category as well, which the plain command refuses. The commands take turns, each in a process
+asked for is at most twice the time of the plain command. A second pair of files has missing numbers
+and a category as well. The commands take turns, each in a process
 of its own; the first turn, which fills the cache of compiled code, is not counted. Most of that
 time is the start of Python, so fitting and ranking alone, in one process, are timed as well.
 """
@@ -50,17 +50,17 @@ def seconds(folder: Path, suffix: str, *options: str) -> float:
     return time.perf_counter() - start
 
 
-def seconds_inside(folder: Path, suffix: str, prepare: bool, detector: str, method: str) -> float:
+def seconds_inside(folder: Path, suffix: str, detector: str, method: str) -> float:
     """Time of fitting and ranking alone."""
     from reconform import ConformalDetector
     from reconform.detectors.prepare import prepared
     from reconform.files import open_batches, read_reference
 
-    reference = read_reference(folder / f"normal{suffix}.csv", prepare=prepare)
-    file = folder / f"new{suffix}.csv"
-    with open_batches(file, reference.features, allow_missing=prepare) as batches:
+    reference = read_reference(folder / f"normal{suffix}.csv")
+    file, prepares = folder / f"new{suffix}.csv", reference.prepared
+    with open_batches(file, reference.features, allow_missing=prepares) as batches:
         new = np.vstack(list(batches))
-    chosen = prepared(detector, reference.features) if prepare else detector
+    chosen = prepared(detector, reference.features) if prepares else detector
     start = time.perf_counter()
     cad = ConformalDetector(chosen, method, random_state=0, n_jobs=-1).fit(reference.frame)
     cad.rank(new, checked=True)
@@ -77,20 +77,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
     options = ["--detector", asked.detector, "--method", asked.method]
-    ways: dict[str, tuple[str, ...]] = {
-        "plain": ("",),
-        "prepared": ("", "--prepare"),
-        "prepared, missing values and a category": ("_mixed", "--prepare"),
-    }
+    ways = {"plain": "", "missing values and a category": "_mixed"}
     taken: dict[str, list[float]] = {name: [] for name in ways}
     inside: dict[str, list[float]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write(folder, asked.reference, asked.new)
         for turn in range(asked.repeats + 1):
-            for name, (suffix, *more) in ways.items():
-                time_taken = seconds(folder, suffix, *options, *more)
-                alone = seconds_inside(folder, suffix, bool(more), asked.detector, asked.method)
+            for name, suffix in ways.items():
+                time_taken = seconds(folder, suffix, *options)
+                alone = seconds_inside(folder, suffix, asked.detector, asked.method)
                 if turn:
                     taken[name].append(time_taken)
                     inside[name].append(alone)

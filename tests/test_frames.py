@@ -279,7 +279,7 @@ def test_a_frame_is_read_like_a_file(tmp_path, kind):
         }
     )
     rows.to_parquet(tmp_path / "rows.parquet")
-    table = read_reference(tmp_path / "rows.parquet", prepare=None)
+    table = read_reference(tmp_path / "rows.parquet")
     cad = ConformalDetector("knn", "split", random_state=0)
     with pytest.warns(UserWarning, match=r"not used: 'id' \(id, different in most rows"):
         cad.fit(KINDS[kind](rows))

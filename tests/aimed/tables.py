@@ -124,7 +124,7 @@ def many_labels(folder: Path) -> list[str]:
     lines = (f"{i % 7}" + f",L{i % 20_000}" * 18 for i in range(60_000))
     names = ",".join(["a", *(f"label {j}" for j in range(18))])
     (folder / "old.csv").write_text("\n".join([names, *lines, ""]))
-    return ["detect", "old.csv", "old.csv", "--prepare"]
+    return ["detect", "old.csv", "old.csv"]
 
 
 def many_labels_of_few_rows(folder: Path) -> list[str]:
@@ -132,13 +132,13 @@ def many_labels_of_few_rows(folder: Path) -> list[str]:
     for name, count in (("old.csv", 4_000), ("new.csv", 60_000)):
         lines = (f"{i % 7},{i % 11},L{i % 1_900}" for i in range(count))
         (folder / name).write_text("\n".join(["a,b,label", *lines, ""]))
-    return ["detect", "old.csv", "new.csv", "--prepare", "--detector", "iforest", *KNN[2:]]
+    return ["detect", "old.csv", "new.csv", "--detector", "iforest", *KNN[2:]]
 
 
 def long_labels(folder: Path) -> list[str]:
     labels = ((b"1,2,%d" % i + b"L" * 500_000 + b"\n", 1) for i in range(3_000))
     zipped((b"a,b,c\n", 1), *labels)(folder / "old.csv.gz")
-    return ["detect", "old.csv.gz", "old.csv.gz", *KNN, "--prepare"]
+    return ["detect", "old.csv.gz", "old.csv.gz", *KNN]
 
 
 def pipe(path: Path) -> None:
@@ -260,7 +260,7 @@ AIMED: dict[str, tuple[str, Aimed]] = {
         lambda: pa.record_batch([runs(2**31 - 1, 1.0)] * 2, names=["a", "b"]), reference=True)),
     # Columns of nothing: 2^31 rows take no byte.
     "rows_without_end_in_arrow": ("too large", arrow(
-        lambda: pa.record_batch([pa.nulls(2**31 - 1)] * 2, names=["a", "b"]), "--prepare",
+        lambda: pa.record_batch([pa.nulls(2**31 - 1)] * 2, names=["a", "b"]),
         reference=True)),
     "a_list_of_equal_numbers": ("too large", parquet(
         a_list_of_equal_numbers, compression="zstd", row_group_size=16)),

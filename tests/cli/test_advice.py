@@ -195,8 +195,8 @@ DETECT = "reconform detect"
         (f"{DETECT} normal.csv moved.csv", "reconform detect normal.csv moved.csv --shift a`"),
         (f"{DETECT} normal.csv moved.csv --method split --fdr 0.2", "--method split --shift a`"),
         (
-            f"{DETECT} mixed.csv mixedmoved.csv --prepare --id id --detector knn",
-            "--prepare --id id --shift a`",
+            f"{DETECT} mixed.csv mixedmoved.csv --id id --detector knn",
+            "--id id --shift a`",
         ),
         (f"{DETECT} normal.csv moved.csv --detector sklearn:OneClassSVM", "with --drop."),
         (f"{DETECT} mixed.csv mixedmoved.csv --group kind --id id", "with --drop."),
@@ -273,10 +273,7 @@ def test_advice_of_models():
 def test_next_steps_of_a_review():
     """Also with options that the later rounds need, and with names that a shell would cut."""
     shutil.copy("mixed.csv", "my rows.csv")
-    line = (
-        "reconform clean 'my rows.csv' --prepare --id id --top 50 "
-        "--detector lof --output 'my review.csv'"
-    )
+    line = "reconform clean 'my rows.csv' --id id --top 50 --detector lof --output 'my review.csv'"
     code, said = run(line)
     assert code == 0, said
     review = pd.read_csv("my review.csv")

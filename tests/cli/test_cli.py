@@ -222,10 +222,10 @@ def test_columns_are_chosen(here):
     odd = ["detect", "odd.csv", "odd.csv", *QUICK]
     facts = run_json(*odd, "--columns", '"a,b"', "--id", "c")
     assert facts["reference"]["features"] == ["a,b"]
-    run(*odd, "--category", "c", "--prepare")
+    run(*odd, "--category", "c")
 
 
-def test_prepare(here):
+def test_columns_are_prepared(here):
     common = ["detect", "messy.csv", "messy_new.csv", "--detector", "knn", "--method", "cv+"]
     facts = run_json(*common, "--id", "time", "--set", "folds=4")
     said = facts["reference"]["columns"]
@@ -235,7 +235,7 @@ def test_prepare(here):
     assert facts["new"]["missing"] == {"flow": 6}
     assert facts["new"]["unseen"] == {"state": 12}
     assert facts["flagged"] == 12
-    said = run(*common, "--id", "time", "--prepare", "--set", "folds=4").stdout
+    said = run(*common, "--id", "time", "--set", "folds=4").stdout
     assert said.startswith("Column 'flow': number, missing in 7 rows.\n")
     assert "'state' has labels that the reference does not have, in 12 of" in said
     assert "'mauve' (12)" in said
@@ -271,7 +271,7 @@ def test_warnings_of_the_library_are_said_plainly(here):
 
 
 def test_reports(here):
-    prepared = ["--prepare", "--detector", "knn", "--method", "split", "--report"]
+    prepared = ["--detector", "knn", "--method", "split", "--report"]
     run("detect", "messy.csv", "messy_new.csv", "--id", "time", *prepared, "file.html")
     with open("messy_new.csv", "rb") as new:
         run("detect", "messy.csv", "-", "--drop", "time", *prepared, "pipe.html", input=new)
@@ -353,7 +353,7 @@ def test_a_prepared_model(here):
     assert later["anomalies"] == once["anomalies"]
     assert later["new"] == once["new"]
     said = run("inspect", "messy.rcad").stdout
-    assert "knn, with --prepare" in said
+    assert "of messy.csv, knn" in said
     assert "flow, temperature, state (3 labels)" in said
 
 

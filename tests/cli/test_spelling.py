@@ -42,7 +42,7 @@ def test_every_option_of_the_table_exists():
 @pytest.mark.parametrize(
     ("message", "spoken"),
     [
-        ("give `prepare=True`.", "give --prepare."),
+        ("fit with `prepare`.", "fit with reconform fit --prepare."),
         ("`folds=5` and `fdr`", "--set folds=5 and --fdr"),
         ("`method='jackknife+'`", "--method jackknife+"),
         ("`decimal=','` or `delimiter='\\t'`", "--decimal ',' or --delimiter '\\t'"),
@@ -74,8 +74,8 @@ def test_an_option_is_spelled_as_it_was_declared():
 
 
 def test_python_is_told_of_parameters(tmp_path):
-    (tmp_path / "text.csv").write_text("a,b\nx,2\ny,3\n")
-    with pytest.raises(ValueError, match=r"with `prepare=True`, .* `id_columns`, .* `drop`\.$"):
+    (tmp_path / "text.csv").write_text("a,b\nx,2\n1,3\n2,3\n")
+    with pytest.raises(ValueError, match=r"with `missing`, .* `drop`; .* `categories`\.$"):
         read_reference(tmp_path / "text.csv")
     assert Rule(0.1).warning(10, 1_000).endswith("or a higher `fdr`.")
 

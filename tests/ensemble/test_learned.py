@@ -188,7 +188,7 @@ def test_the_classifier_gets_prepared_rows(here, rng):
     assert found.count < 40
     normal.to_csv("normal.csv", index=False)
     new.to_csv("new.csv", index=False)
-    asked = ["detect", "normal.csv", "new.csv", "--prepare", "--method", "learned", "--fdr", "0.2"]
+    asked = ["detect", "normal.csv", "new.csv", "--method", "learned", "--fdr", "0.2"]
     assert run_json(*asked)["flagged"] == found.count
     refused = run(*asked, "--detector", "sklearn:OneClassSVM", code=1).stderr
     assert "takes no detector; leave --detector out (got " in refused

@@ -196,7 +196,7 @@ def test_the_fingerprint_is_that_of_the_reference(tmp_path, cad, new_table):
 
 def test_unseen_labels_and_missing_values_are_counted(tmp_path, rng):
     normal = pa.table({"x": rng.normal(size=60), "colour": rng.choice(["red", "blue"], 60)})
-    reference = read_reference(save(normal, tmp_path / "normal.csv"), prepare=True)
+    reference = read_reference(save(normal, tmp_path / "normal.csv"))
     cad = ConformalDetector(prepared(OneClassSVM(), reference.features), "cv+", random_state=0)
     cad.fit(reference.X)
     path = tmp_path / "new.csv"

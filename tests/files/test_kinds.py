@@ -111,7 +111,7 @@ def test_a_model_remembers_how_dates_are_written(here):
     bad["when"] = "soon"
     bad.to_csv("bad.csv", index=False)
     assert "something else than dates" in run("score", "m.rcad", "bad.csv", code=1).stderr
-    features = read_reference("a.csv", prepare=None).features
+    features = read_reference("a.csv").features
     assert restore(describe(features)) == features
 
 
@@ -170,7 +170,7 @@ def test_a_calendar_is_a_clock():
 def test_columns_without_a_name_and_files_without_a_header(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("x,,\n1,,\n2,,\n3.5,,\n4,,\n")
-    table = read_reference(path, prepare=None)
+    table = read_reference(path)
     assert table.names == ("x",)
     assert [use.said for use in table.uses[1:]] == ["empty: left out"] * 2
     path.write_text("1.5,2\n3,4\n2,7\n")
@@ -237,9 +237,9 @@ KINDS = ("r.csv.zip", "r.csv.zst", "r.csv.xz", "r.csv.bz2", "r.xlsx", "r.jsonl",
 @pytest.mark.parametrize("name", [*KINDS, "folder", "folder_csv"])
 def test_the_same_rows_in_any_file(tmp_path, name):
     path = written(tmp_path, name)
-    expected = read_reference(save_csv(tmp_path), prepare=None)
+    expected = read_reference(save_csv(tmp_path))
     for one in (path, tmp_path / "*/*") if path.is_dir() else (path,):
-        assert read_reference(one, prepare=None).fingerprint == expected.fingerprint
+        assert read_reference(one).fingerprint == expected.fingerprint
 
 
 def save_csv(folder):
@@ -254,7 +254,7 @@ def test_damaged_files_get_a_sentence(tmp_path, name):
     for bad in (content[: len(content) // 2 - 5], b"nothing of the kind", b""):
         path.write_bytes(bad)
         with pytest.raises(InputError, match=r"r\.(csv|xlsx|json)"):
-            read_reference(path, prepare=True)
+            read_reference(path)
     with pytest.raises(InputError, match="read, not written"):
         check_output(path, overwrite=True)
 
@@ -263,7 +263,7 @@ def test_files_of_a_folder_have_the_same_columns(tmp_path):
     path = written(tmp_path, "folder")
     ROWS.assign(more=1).to_parquet(path / "9.parquet")
     with pytest.raises(InputError, match=r"other columns than .*'more'"):
-        read_reference(path, prepare=True)
+        read_reference(path)
     (tmp_path / "nothing").mkdir()
     with pytest.raises(InputError, match="has no files of rows"):
         read_reference(tmp_path / "nothing")

@@ -298,7 +298,6 @@ def _with_options(dice: random.Random, files: dict[str, bytes], names: list[str]
     columns = some(  # whatever else there is must not matter
         (0.5 * bool(features), "--columns", [",".join(features[: dice.randint(1, 4)])]),
         *((0.03, option, odd) for option in ("--columns", "--drop", "--category")),
-        (1.0 if "colour" in names else 0.3, "--prepare", ()),
     )
     shared = some(
         (float("id" in names), "--id", ["id"]),

@@ -158,12 +158,9 @@ def test_a_frame_with_text_in_python(data):
     _, X, y = data
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=np.resize(["x", "y"], len(X)))
     frame.loc[::9, "a"] = None
-    text = TableOptions(prepare=True)
-    study = Study([("mine", frame, y)], ["knn", "iforest"], ["cv+"], SMALL, tables=text).run()
+    study = Study([("mine", frame, y)], ["knn", "iforest"], ["cv+"], SMALL).run()
     assert {row.detector for row in study.ranking()} == {"knn", "iforest"}
     assert study.recommendation().python.startswith("ConformalDetector(Prepare('")
-    with pytest.raises(ValueError, match="`prepare=True` for text"):
-        Study([("mine", frame, y)], ["knn"], ["split"], SMALL).run()
 
 
 # --- files ---------------------------------------------------------------------------------
@@ -190,7 +187,7 @@ def here(tmp_path, monkeypatch, data):
 def test_only_normal_rows_are_the_reference(tmp_path):
     path = tmp_path / "pumps.csv"
     path.write_text("id,x,kind,bad\nA,1,u,0\nB,2,w,0\nC,9,v,1\nD,3,,0\n")
-    table, anomalous = read_labelled(path, "bad", TableOptions(id_columns=["id"], prepare=True))
+    table, anomalous = read_labelled(path, "bad", TableOptions(id_columns=["id"]))
     assert anomalous.tolist() == [False, False, True, False]
     assert table.names == ("x", "kind")
     normal = normal_rows(table, anomalous)
@@ -199,9 +196,9 @@ def test_only_normal_rows_are_the_reference(tmp_path):
     np.testing.assert_array_equal(normal.X, np.column_stack([[1, 2, 3], codes]))
     assert normal.ids["id"].to_pylist() == ["A", "B", "D"]
     Path(tmp_path, "normal.csv").write_text("id,x,kind\nA,1,u\nB,2,w\nD,3,\n")
-    plain = read_labelled(path, "bad", TableOptions(id_columns=["id"], prepare=True))[0]
+    plain = read_labelled(path, "bad", TableOptions(id_columns=["id"]))[0]
     assert plain.fingerprint != normal.fingerprint
-    alone = read_reference(tmp_path / "normal.csv", id_columns=["id"], prepare=True)
+    alone = read_reference(tmp_path / "normal.csv", id_columns=["id"])
     assert alone.fingerprint == normal.fingerprint
 
 

@@ -55,7 +55,7 @@ reviewing_options = family(
     ),
     examples=[
         "reconform clean normal.csv --output review.csv",
-        "reconform detect normal.csv new.csv --marks review.csv",
+        "reconform clean normal.csv --marks review.csv --output next.csv",
     ],
 )
 @click.argument("reference", type=PATH)

@@ -75,7 +75,7 @@ def read_rows(
     """Read the reference, and say what its columns are used as."""
     voice.step(f"Reading {path}")
     unit = columns.unit
-    read = columns.reading(columns.unused(ids), layout, finds_out=True)
+    read = columns.reading(ids, layout)
     with voice.gathering_warnings(), opened_once():
         if columns.label is None:
             table = read_table(path, read, beside=beside)

@@ -72,7 +72,6 @@ class Remembered:
     ----------
     detector : str
         As it was given; the model itself has what became of it.
-    prepare : bool
     features : tuple of Feature
         The columns, with the labels of categories.
     reference : str
@@ -90,7 +89,6 @@ class Remembered:
     """
 
     detector: str
-    prepare: bool
     features: tuple[Feature, ...]
     reference: str
     id_columns: tuple[str, ...] = ()
@@ -109,7 +107,6 @@ class Remembered:
             names = list(dict.fromkeys(f.column for f in self.features))
             typed["columns"] = [names_typed(names)]
         typed |= {"method": method} if method in ("full", "split") else {}
-        typed |= {"prepare": True} if self.prepare else {}
         typed |= {"id_columns": [names_typed(self.id_columns)]} if self.id_columns else {}
         aside = {name: one for name, one in self._aside().items() if one not in (None, WINDOW)}
         return typed | aside
@@ -248,7 +245,6 @@ def fit(
     voice.step(f"Writing {model}")
     known = Remembered(
         fitting.detector,
-        table.prepared,
         table.features,
         table.path,
         files.id_columns,
@@ -486,8 +482,7 @@ def _lines(info: ModelInfo) -> list[str]:
     known = remembered(info)
     lines = [in_options(str(info)), f"  columns: {_columns(info, known)}"]
     if known is not None:
-        prepared = ", with --prepare" if known.prepare else ""
-        lines.append(f"  made by reconform fit of {known.reference}, {known.detector}{prepared}")
+        lines.append(f"  made by reconform fit of {known.reference}, {known.detector}")
         lines.append(f"  remembers {_said(known)}".removesuffix("remembers "))
     return lines
 

@@ -361,8 +361,8 @@ class Columns:
 
     columns: tuple[str, ...]
     drop: tuple[str, ...]
-    prepare: bool
     category: tuple[str, ...]
+    prepare: bool = False
     elapsed: tuple[str, ...] = ()
     label: str | None = None
     shift: tuple[str, ...] = ()
@@ -409,24 +409,15 @@ class Columns:
         aside = (name for name in (self.group, self.time, self.series, *unit) if name is not None)
         return tuple(dict.fromkeys((*ids, *aside)))
 
-    def reading(
-        self, ids: tuple[str, ...], layout: Layout | None, *, finds_out: bool = False
-    ) -> TableOptions:
-        """How the library reads a table; it may find out what the columns are."""
-        used = self.columns or None
-        prepare = None if finds_out else self.prepare
-        given = (used, self.drop, ids, prepare, self.category, layout, self.elapsed)
-        return TableOptions(*given)
+    def reading(self, ids: tuple[str, ...], layout: Layout | None) -> TableOptions:
+        """How the library reads a table."""
+        used, aside = self.columns or None, self.unused(ids)
+        return TableOptions(used, self.drop, aside, self.category, layout, self.elapsed)
 
 
 _COLUMNS = [
     _columns_option("--columns", "Use these columns only."),
     _columns_option("--drop", "Leave these columns out."),
-    flag(
-        "--prepare",
-        "Impute missing values, encode text as categories, and bring numbers to one scale for "
-        f"{scale_matters_to()}, even where no column needs it; otherwise where one does.",
-    ),
     _columns_option(
         "--category", "Treat the numbers in these columns as labels.", library="categories"
     ),
@@ -493,7 +484,12 @@ _SHIFT = _columns_option(
     library="weights",
 )
 _READ = [*_COLUMNS, _ELAPSED, _LABEL, _MARKS]
-reference_options = family("columns", "Columns", Columns, [*_READ, *_GROUPS])
+_PREPARE = flag(
+    "--prepare",
+    "Let values be missing, and columns have other labels, in rows to come although none are in "
+    f"REFERENCE; numbers are brought to one scale for {scale_matters_to()}.",
+)
+reference_options = family("columns", "Columns", Columns, [*_READ, _PREPARE, *_GROUPS])
 compared_options = family("columns", "Columns", Columns, [*_READ, _SHIFT, *_GROUPS])
 
 

@@ -1,4 +1,4 @@
-"""Text and missing values for detectors that know only numbers: `Prepare`, and ``prepare=True``.
+"""Text and missing values for detectors that know only numbers: `Prepare`.
 
 A table becomes a float64 matrix by naming only: a category is written as a hash of its label
 (`frames.label_code`), a missing value as NaN. Everything that is learned from data, medians,
@@ -86,7 +86,7 @@ class Prepare(BaseEstimator):
 
     See Also
     --------
-    reconform.files.read_reference : The same for files, with ``prepare=True``.
+    reconform.files.read_reference : The same for files.
 
     Examples
     --------

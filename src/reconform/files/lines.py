@@ -184,7 +184,7 @@ class LineReader:
             j = int(np.argmin(usable[i]))
             what = f"is {X[i, j]}, which is no finite number"
             if np.isnan(X[i, j]):
-                what = "is missing; a model that was fitted with `prepare=True` imputes it"
+                what = "is missing; a model that was fitted with `prepare` imputes it"
             errors.append(InputError(LABEL, f"{self.features[j].name!r} {what}.", line=rows[i][0]))
         errors.sort(key=lambda error: error.line or 0)
         rows = [row for row, good in zip(rows, keep, strict=True) if good]

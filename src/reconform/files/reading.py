@@ -35,7 +35,6 @@ from ..tables.cells import (
 from ..tables.uses import (
     ColumnSurvey,
     Use,
-    labels_of,
     refuse_new,
     refuse_reference,
     survey,
@@ -167,6 +166,9 @@ class Table:
 class TableOptions:
     """Which columns of a table are used, and how: what `read_reference` takes, as a value.
 
+    What nobody said is found out: text is taken as categories, values may be missing, dates become
+    features, identifiers and empty columns are left out.
+
     Attributes
     ----------
     columns : sequence of str or None
@@ -175,13 +177,10 @@ class TableOptions:
         Leave these columns out.
     id_columns : sequence of str
         Identifiers or times: never used.
-    prepare : bool or None
-        Take text as categories and let values be missing; see `reconform.Prepare`. With None,
-        find out what every column is, prepare where that is needed, and leave out identifiers.
     categories : sequence of str
-        Columns of numbers that are only labels; with `prepare`.
+        Columns of numbers that are only labels.
     elapsed : sequence of str
-        Dates of which the time that has passed is a feature; with ``prepare=None``.
+        Dates of which the time that has passed is a feature.
     layout : Layout or None
         How text files are written, where their names do not say it.
     """
@@ -189,14 +188,9 @@ class TableOptions:
     columns: Sequence[str] | None = None
     drop: Sequence[str] = ()
     id_columns: Sequence[str] = ()
-    prepare: bool | None = False
     categories: Sequence[str] = ()
     layout: Layout | None = None
     elapsed: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if self.categories and self.prepare is False:
-            raise ReconformError("`categories` are encoded by `prepare=True`: give it too.")
 
 
 def read_reference(
@@ -205,9 +199,7 @@ def read_reference(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     id_columns: Sequence[str] = (),
-    prepare: bool | None = False,
     categories: Sequence[str] = (),
-    allow_missing: bool | None = None,
     layout: Layout | None = None,
 ) -> Table:
     r"""Read a file of normal rows; refuse what no detector could use.
@@ -222,14 +214,8 @@ def read_reference(
         Leave these columns out.
     id_columns : sequence of str
         Identifiers or times: never used. The reference need not have them.
-    prepare : bool or None
-        Take text columns as categories and let values be missing; for a detector made by
-        `reconform.detectors.prepare.prepared`. With None, find out what every column is
-        (`Table.uses`): dates become features, identifiers and empty columns are left out.
     categories : sequence of str
-        Columns whose numbers are only labels; with `prepare`.
-    allow_missing : bool, optional
-        Whether missing values may pass; by default with `prepare` only.
+        Columns whose numbers are only labels.
     layout : Layout, optional
 
     Returns
@@ -240,6 +226,12 @@ def read_reference(
     ------
     InputError
         With a sentence that says what is wrong, where, and what to do.
+
+    Notes
+    -----
+    What every column is used as is found out (`Table.uses`): text is taken as categories, values
+    may be missing, dates become features, identifiers and empty columns are left out. A table that
+    needs it (`Table.prepared`) is for a detector made by `reconform.detectors.prepare.prepared`.
 
     Examples
     --------
@@ -256,23 +248,19 @@ def read_reference(
            [3.75, 0.  ]])
     >>> folder.cleanup()
     """
-    how = TableOptions(columns, drop, id_columns, prepare, categories, layout)
-    return read_table(path, how, allow_missing)
+    return read_table(path, TableOptions(columns, drop, id_columns, categories, layout))
 
 
 def read_table(
     path: str | Path,
     how: TableOptions,
-    allow_missing: bool | None = None,
     beside: tuple[str | Path, Layout] | None = None,
 ) -> Table:
     """Read a reference; beside new rows, what columns are is decided from both files."""
     layout = how.layout or Layout()
-    if allow_missing is None:
-        allow_missing = how.prepare is not False
     with open_source(path, layout) as file, ExitStack() as stack:
         other = None
-        if how.prepare is None and beside is not None and os.path.isfile(beside[0]):
+        if beside is not None and os.path.isfile(beside[0]):
             other = stack.enter_context(open_source(*beside))
         names = _select(file, how, () if other is None else other.schema.names)
         ids = [name for name in how.id_columns if name in file.schema.names]
@@ -282,16 +270,13 @@ def read_table(
         _check_labels(source, how.categories)
         rows = default_batch_rows(len(source.schema.names))
         surveys = survey(source, names, layout, rows, most=_most_rows(source, len(names)))
-        uses: tuple[Use, ...] = ()
-        gaps = False
-        if how.prepare is None:
-            uses, gaps = _uses(source, other, names, how, surveys, rows)
-            ids += [use.name for use in uses if use.names_rows][:MOST_NAMES]
-            names = [use.name for use in uses if use.features]
-            if not names:
-                said = ", ".join(f"{use.name!r} ({use.said})" for use in uses[:MOST_SHOWN])
-                raise InputError(source.label, f"no column is left to use: {said}.")
-        features = _features(source, names, how, surveys, allow_missing, uses)
+        uses, gaps = _uses(source, other, names, how, surveys, rows)
+        ids += [use.name for use in uses if use.names_rows][:MOST_NAMES]
+        names = [use.name for use in uses if use.features]
+        if not names:
+            said = ", ".join(f"{use.name!r} ({use.said})" for use in uses[:MOST_SHOWN])
+            raise InputError(source.label, f"no column is left to use: {said}.")
+        features = _features(source, surveys, uses)
         X = np.empty((surveys[names[0]].rows, len(features)))
         kept, inexact, start = [], set(), 0
         for table in source.tables([*names, *ids], rows):
@@ -309,8 +294,7 @@ def read_table(
             missing=missing_counts(X, features),
             fingerprint=Fingerprint(features).add(X).hexdigest(),
             uses=uses,
-            prepared=bool(how.prepare)
-            or (how.prepare is None and (gaps or any(f.is_category or f.made for f in features))),
+            prepared=gaps or any(f.is_category or f.made for f in features),
         )
 
 
@@ -345,37 +329,20 @@ def _uses(
 
 
 def _features(
-    source: Source,
-    names: list[str],
-    how: TableOptions,
-    surveys: dict[str, ColumnSurvey],
-    allow_missing: bool,
-    uses: Sequence[Use],
+    source: Source, surveys: dict[str, ColumnSurvey], uses: Sequence[Use]
 ) -> tuple[Feature, ...]:
-    """Say which columns are categories, with their labels; refuse what no detector could use."""
-    count, layout = surveys[names[0]].rows, how.layout or Layout()
+    """The features that columns are used as; refuse what no detector could use."""
+    features = tuple(feature for use in uses for feature in use.features)
+    count = surveys[features[0].column].rows
     if count < 2:
         raise InputError(
             source.label,
             f"it has {'only 1 row' if count else 'no rows'}; a reference needs at least two.",
         )
-    if uses:
-        features = tuple(feature for use in uses for feature in use.features)
-        plain = {f.name: surveys[f.name] for f in features if not f.is_category and not f.made}
-        refuse_reference(source, plain, {}, prepare=True, allow_missing=allow_missing)
-        return _encodable(features, count, source)
-    text = [n for n in names if how.prepare and surveys[n].nature == "text"]
-    text += [n for n in how.categories if n not in text]
-    labels = labels_of(source, text, layout, default_batch_rows(len(source.schema.names)))
     refuse_reference(
-        source, surveys, labels, prepare=bool(how.prepare), allow_missing=allow_missing
+        source, [surveys[f.name] for f in features if not f.is_category and not f.made]
     )
-    features = tuple(Feature(name, labels.get(name)) for name in names)
-    return _encodable(features, count, source)
-
-
-def _encodable(features: tuple[Feature, ...], rows: int, source: Source) -> tuple[Feature, ...]:
-    many = too_many_labels(features, rows)
+    many = too_many_labels(features, count)
     if many is not None:
         raise InputError(source.label, many)
     return features
@@ -869,14 +836,6 @@ def _select(source: Source, how: TableOptions, more: Sequence[str] = ()) -> list
     used = [name for name in names if name in wanted and name not in unused]
     if not used:
         raise InputError(source.label, f"no column is left to use; it has {listed(names)}.")
-    for name in used if how.prepare is not None else ():
-        if not name.strip() or re.fullmatch(r"__index_level_\d+__", name):
-            raise InputError(
-                source.label,
-                f"the column named {name!r} seems to be a row index that pandas wrote. Carry it "
-                f"through unused with `id_columns={[name]}`, or write the file without it.",
-                column=name,
-            )
     return used
 
 
@@ -908,15 +867,14 @@ def _check_labels(source: Source, names: Sequence[str]) -> None:
 MOST_SHOWN = 5
 
 
-AS_THEY_ARE = TableOptions()
+USUAL = TableOptions()
 
 
 def read_labelled(
     path: str | Path,
     label: str,
-    options: TableOptions = AS_THEY_ARE,
+    options: TableOptions = USUAL,
     *,
-    allow_missing: bool | None = None,
     beside: tuple[str | Path, Layout] | None = None,
 ) -> tuple[Table, BoolArray]:
     r"""Read a file of rows with labels; the labels are no feature.
@@ -927,8 +885,6 @@ def read_labelled(
     label : str
         The column of labels: 1 or true for anomalies, 0 or false for normal rows.
     options : TableOptions
-    allow_missing : bool, optional
-        Whether missing values may pass; by default with `prepare` only.
     beside : pair of path and Layout, optional
         The new rows, as in `read_reference`.
 
@@ -970,7 +926,7 @@ def read_labelled(
                 )
         drop = [name for name in options.drop if name != label]
         how = replace(options, drop=drop, id_columns=[*options.id_columns, label])
-        table = read_table(path, how, allow_missing, beside)
+        table = read_table(path, how, beside)
     return table, _anomalous(table, label, layout, FORMATS[layout.format_of(path)].is_text)
 
 

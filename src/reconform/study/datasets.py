@@ -18,9 +18,9 @@ from ..arrays import BoolArray, FloatArray, IndexArray
 from ..detectors.prepare import Prepare
 from ..errors import InputError, ReconformError
 from ..files import Layout, TableOptions, read_labelled
-from ..files.reading import AS_THEY_ARE
-from ..frames import frame_as_it_is, package_of
-from ..intake import Coded
+from ..files.reading import USUAL
+from ..frames import frame_as_it_is
+from ..intake import Coded, preparing
 from ..tables import Feature
 from .subjects import as_list, check_labels
 
@@ -72,7 +72,6 @@ def make_dataset(
     X: Any,
     y: npt.ArrayLike,
     *,
-    prepare: bool = False,
     categories: Sequence[str | int] = (),
 ) -> Dataset:
     """Check rows and labels, and turn them into float64 and bool.
@@ -81,14 +80,13 @@ def make_dataset(
     ----------
     name : str
     X : array-like or frame of shape (n, d)
-        Numbers of any type. They become float64: ADBench stores some as uint8, and differences
-        of those wrap around.
+        Numbers of any type; in a frame also text, dates and missing values, for which detectors
+        are prepared. They become float64: ADBench stores some as uint8, and differences of those
+        wrap around.
     y : array-like of shape (n,)
         1 or True for outliers, 0 or False for normal rows.
-    prepare : bool
-        Take text in a frame as categories and let values be missing, as `reconform.Prepare` does.
     categories : sequence
-        Columns of numbers that are only labels; with `prepare`.
+        Columns of numbers that are only labels.
 
     Returns
     -------
@@ -100,16 +98,16 @@ def make_dataset(
     Dataset('mine', rows=3, features=2, outliers=1)
     """
     features = None
-    if prepare:
-        X = frame_as_it_is(X)
-        features = Prepare("knn", categories=categories).features_of(X)
+    X = frame_as_it_is(X)
+    prepare = Prepare("knn", categories=categories) if categories else preparing("knn", X)
+    if prepare is not None:
+        features = prepare.features_of(X)
         coded = Coded(features)
         X = coded.read(BaseEstimator(), X, reset=True, least=2, finite="allow-nan")
     try:
         rows = np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        way_out = " Use `prepare=True` for text." if package_of(X) is not None else ""
-        raise ReconformError(f"data set {name!r}: X must be numbers; {error}.{way_out}") from error
+        raise ReconformError(f"data set {name!r}: X must be numbers; {error}.") from error
     labels = np.asarray(y)
     if rows.ndim != 2 or not rows.shape[1]:
         raise ReconformError(
@@ -142,7 +140,7 @@ def read(
     *,
     label: str = "label",
     name: str | None = None,
-    options: TableOptions = AS_THEY_ARE,
+    options: TableOptions = USUAL,
 ) -> Dataset:
     r"""Read a data set of the user's own.
 
@@ -177,7 +175,7 @@ def read(
         _check_unused(options, name)
         if not path.is_file():
             raise FileNotFoundError(f"data set {str(path)!r}: there is no such file.")
-        return _read_npz(path, name, prepare=bool(options.prepare))
+        return _read_npz(path, name)
     if not _is_table(path, options.layout):
         raise ReconformError(
             f"data set {str(path)!r} must be an .npz file, or a table whose name ends in .csv, "
@@ -190,7 +188,7 @@ def resolve_datasets(
     sources: Iterable[Any],
     label: str = "label",
     *,
-    options: TableOptions = AS_THEY_ARE,
+    options: TableOptions = USUAL,
 ) -> list[Dataset]:
     """Turn whatever names data sets into them: paths, ``(name, X, y)``, `Dataset` objects.
 
@@ -210,7 +208,7 @@ def _resolve(source: Any, label: str, options: TableOptions) -> Dataset:
     if isinstance(source, str | os.PathLike):
         return read(source, label=label, options=options)
     if isinstance(source, Sequence) and len(source) == 3 and isinstance(source[0], str):
-        return make_dataset(*source, prepare=bool(options.prepare), categories=options.categories)
+        return make_dataset(*source, categories=options.categories)
     raise ReconformError(
         "a data set must be the path of an .npz, .csv or .parquet file, or (name, X, y); got "
         f"{type(source).__name__}."
@@ -226,7 +224,7 @@ def _is_table(path: str | os.PathLike[str], layout: Layout | None) -> bool:
     return True
 
 
-def _read_npz(path: Path, name: str, *, prepare: bool = False) -> Dataset:
+def _read_npz(path: Path, name: str) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as file:
             missing = [key for key in ("X", "y") if key not in file.files]
@@ -237,14 +235,13 @@ def _read_npz(path: Path, name: str, *, prepare: bool = False) -> Dataset:
             X, y = file["X"], file["y"]
     except Exception as error:  # numpy raises half a dozen kinds for a damaged file
         raise ReconformError(f"data set {str(path)!r} cannot be read: {error}.") from error
-    return make_dataset(name, X, y, prepare=prepare)
+    return make_dataset(name, X, y)
 
 
 def _read_table(path: str | Path, label: str, name: str, options: TableOptions) -> Dataset:
-    # Some detectors can do with missing values; the others will say it.
-    table, anomalous = read_labelled(path, label, options, allow_missing=True)
+    table, anomalous = read_labelled(path, label, options)
     checked = make_dataset(name, table.X, anomalous)
-    features = table.features if options.prepare else None
+    features = table.features if table.prepared else None
     return Dataset(name, checked.X, checked.y, features)
 
 

@@ -29,7 +29,7 @@ from ..detectors import resolve_detector
 from ..detectors.prepare import prepared
 from ..errors import ReconformError, ReferenceWarning
 from ..files import TableOptions
-from ..files.reading import AS_THEY_ARE
+from ..files.reading import USUAL
 from ..fitter import method_for_rows
 from ..methods import BySize, Full, Jackknife
 from ..parallel import track
@@ -331,15 +331,15 @@ class Study(BaseEstimator):
     label : str, default="label"
         Label column of tables in files: 1 for outliers, 0 for normal rows.
     tables : TableOptions, optional
-        Which columns of tables are used, and how (`reconform.files.TableOptions`). With
-        ``TableOptions(prepare=True)`` values may be missing, text is taken as categories and
-        columns are brought to one scale, as `reconform.Prepare` does, inside every model; in files
-        and in frames.
+        Which columns of tables are used, and how (`reconform.files.TableOptions`). Detectors are
+        prepared for tables and frames with text, dates or missing values.
 
     Attributes
     ----------
     left_out_ : dict of (data set, detector, method) to str
         Why a detector cannot go with a method.
+    prepares_ : bool
+        Whether detectors are prepared for some of the data.
     results_ : pyarrow.Table
         One row per (data set, detector, method, draw), with ``cfdr`` and ``cpower``.
 
@@ -367,7 +367,7 @@ class Study(BaseEstimator):
         protocol: Protocol = PAPER_PROTOCOL,
         *,
         label: str = "label",
-        tables: TableOptions = AS_THEY_ARE,
+        tables: TableOptions = USUAL,
     ) -> None:
         self.datasets = datasets
         self.detectors = detectors
@@ -492,7 +492,7 @@ class Study(BaseEstimator):
             self.ranking(),
             resolve_detectors(self._detectors()),
             [*self._readings(), FALLBACK],
-            prepare=bool(self.tables.prepare),
+            prepare=self.prepares_,
         )
 
     def _check_run(self) -> None:
@@ -504,9 +504,11 @@ class Study(BaseEstimator):
 
     def _schedule(self) -> Schedule:
         """Resolve and check every parameter before anything is run."""
+        datasets = resolve_datasets(self.datasets, self.label, options=self.tables)
+        self.prepares_ = any(one.features is not None for one in datasets)
         return Schedule(
             self.protocol,
-            resolve_datasets(self.datasets, self.label, options=self.tables),
+            datasets,
             resolve_detectors(self._detectors()),
             self._readings(),
             fallback=FALLBACK if self.methods is None else None,

@@ -172,41 +172,16 @@ def labels_of(
     return {name: tuple(sorted(known)) for name, known in labels.items()}
 
 
-def refuse_reference(
-    source: Source,
-    surveys: dict[str, ColumnSurvey],
-    labels: dict[str, tuple[str, ...]],
-    *,
-    prepare: bool,
-    allow_missing: bool,
-) -> None:
-    """Refuse a reference with a sentence for every kind of trouble in it."""
-    plain = [found for name, found in surveys.items() if name not in labels]
-    odd = [found for found in plain if found.is_odd]
-    categories = [found for name, found in surveys.items() if name in labels]
+def refuse_reference(source: Source, surveys: Sequence[ColumnSurvey]) -> None:
+    """Refuse a reference with a sentence for every kind of trouble in its columns of numbers."""
     complaints = _Complaints(source)
     complaints.add(
-        "text",
-        [s for s in odd if s.nature == "text"],
-        "Encode text as categories with `prepare=True`, carry a column through unused with "
-        "`id_columns`, or leave it out with `drop`.",
-    )
-    also = "" if prepare else "`prepare=True` and "
-    complaints.add(
         "text among numbers",
-        [s for s in odd if s.nature == "stray"],
-        f"Correct these cells, call them missing with {also}`missing`, or leave the column out "
-        f"with `drop`; if its numbers are only labels, say so with {also}`categories`.",
+        [s for s in surveys if s.nature == "stray"],
+        "Correct these cells, call them missing with `missing`, or leave the column out with "
+        "`drop`; if its numbers are only labels, say so with `categories`.",
     )
-    impute = "Impute missing values with `prepare=True`, or leave the columns out with `drop`."
-    complaints.add_common(odd, None if allow_missing else impute)
-    complaints.add(
-        "a different text in most rows",
-        [s for s in categories if len(labels[s.name]) > max(FEW_LABELS, s.present / 2)],
-        "Identifiers are no categories: carry them through unused with `id_columns`, or leave "
-        "them out with `drop`.",
-        count="present",
-    )
+    complaints.add_common(surveys, None)
     complaints.refuse()
 
 
@@ -235,9 +210,9 @@ def refuse_new(
     complaints.add(
         "text where the reference has numbers",
         [s for s in odd if s.nature in ("text", "stray")],
-        "Correct these cells, or call them missing with `missing` and fit with `prepare=True`.",
+        "Correct these cells, or call them missing with `missing` and fit with `prepare`.",
     )
-    refit = "Fit with `prepare=True`, which imputes them, or without these columns (`drop`)."
+    refit = "Fit with `prepare`, which imputes them, or without these columns (`drop`)."
     complaints.add_common(odd, None if allow_missing else refit)
     complaints.refuse()
 
@@ -572,8 +547,7 @@ def uses_in_frame(frame: Any, categories: Sequence[str] = ()) -> list[Use]:
                 column=name,
             )
     found = survey(source, names, Written(), ROWS_AT_ONCE)
-    plain = {name: one for name, one in found.items() if one.nature in ("number", "stray")}
-    refuse_reference(source, plain, {}, prepare=True, allow_missing=True)
+    refuse_reference(source, [one for one in found.values() if one.nature in ("number", "stray")])
     return uses_of([source], [found], Written(), ROWS_AT_ONCE, categories=categories)
 
 
