@@ -42,7 +42,7 @@ def test_every_option_of_the_table_exists():
 @pytest.mark.parametrize(
     ("message", "spoken"),
     [
-        ("fit with `prepare`.", "fit with reconform fit --prepare."),
+        ("fit with `prepare=True`.", "fit with --prepare."),
         ("`folds=5` and `fdr`", "--set folds=5 and --fdr"),
         ("`method='jackknife+'`", "--method jackknife+"),
         ("`decimal=','` or `delimiter='\\t'`", "--decimal ',' or --delimiter '\\t'"),

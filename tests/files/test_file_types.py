@@ -117,9 +117,7 @@ def test_any_type_may_identify_rows(tmp_path):
     assert {tuple(record["id"]) for record in flagged} == {tuple(ZOO)}
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"prepare": True}, {"prepare": True, "categories": ["what"]}], ids=str
-)
+@pytest.mark.parametrize("options", [{}, {"categories": ["what"]}], ids=str)
 def test_any_type_as_a_feature_is_read_or_refused_in_a_sentence(tmp_path, options):
     read = 0
     for column in ZOO.values():

@@ -94,7 +94,6 @@ def test_three_formats_are_the_same_data(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("u,v,label\n1,red,0\n3,blue,0\n9,red,1\n", "text in 1 column: 'v'"),
         ("u,label\n1,0\n3,\n9,1\n", "1 rows have no label"),
         ("u,label\n1,0\n3,2\n9,1\n", "got '0', '1', '2'"),
         ("u,label\n1,good\n3,good\n9,bad\n", "got 'bad', 'good'"),

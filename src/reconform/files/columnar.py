@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -33,9 +33,12 @@ SMALL_FILE = 1 << 24
 # Of headers that are not whole, or point anywhere.
 LOST = (struct.error, IndexError, RecursionError)
 
-# Batches of an Arrow file are read one by one. Where they are larger than this the file is mapped
-# instead, and the system decides what part of it stays in memory.
-LARGE_BATCH = 1 << 28
+# An Arrow file that is larger is mapped, since one batch of it may be as large: the system decides
+# what part of it stays in memory.
+LARGE_FILE = 1 << 28
+
+# With what an Arrow file begins and ends. Between them, 8 bytes from the start, it is a stream.
+ARROW = b"ARROW1"
 
 
 class ParquetSource(Source):
@@ -92,35 +95,33 @@ class ArrowSource(Source):
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
         self.label = label
+        with self._stream(pa.memory_map) as file:
+            check_batches(label, pa.ipc.MessageReader.open_stream(file))
         with self._reader() as reader:
             self.schema = plain_schema(reader.schema)
-        with _open_as(label, "Arrow"), pa.memory_map(os.fsencode(path)) as file:
-            check_batches(label, memoryview(file.read_buffer()).cast("B"))
+
+    @contextmanager
+    def _stream(self, opened: Any) -> Iterator[Any]:
+        with _open_as(self.label, "Arrow"), opened(os.fsencode(self.path)) as file:
+            if file.read(len(ARROW)) == ARROW:
+                file.seek(max(8, file.size() - len(ARROW)))
+                if file.read() != ARROW:
+                    raise pa.ArrowInvalid("it breaks off before its end")
+                file.seek(8)
+            else:
+                file.seek(0)
+            yield file
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
-        with _open_as(self.label, "Arrow"), ExitStack() as stack:
-            file = stack.enter_context(pa.OSFile(os.fsencode(self.path)))
-            try:
-                reader = pa.ipc.open_file(file)
-            except pa.ArrowInvalid:  # no footer: perhaps a stream
-                file.seek(0)
-                yield stack.enter_context(pa.ipc.open_stream(file))
-                return
-            if self.path.stat().st_size > LARGE_BATCH * max(1, reader.num_record_batches):
-                reader = pa.ipc.open_file(
-                    stack.enter_context(pa.memory_map(os.fsencode(self.path)))
-                )
+        opened = pa.memory_map if self.path.stat().st_size > LARGE_FILE else pa.OSFile
+        with self._stream(opened) as file, pa.ipc.open_stream(file) as reader:
             yield reader
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables of at most `rows` rows."""
         with self._reader() as reader:
-            if isinstance(reader, pa.RecordBatchFileReader):
-                batches = map(reader.get_batch, range(reader.num_record_batches))
-            else:
-                batches = iter(reader)
-            for batch in batches:
+            for batch in reader:
                 wanted = batch.select(list(columns))
                 for start in range(0, wanted.num_rows, rows):
                     yield from plain_tables(wanted.slice(start, rows))
@@ -187,32 +188,19 @@ def _parquet_schema(schema: Any) -> Any:
 MOST_BYTES, MOST_VALUES = 1 << 27, 1 << 26
 MOST_TIMES = 100
 
-# Compressed in fewer bytes, no page is that large; but for Brotli, which has no such bound.
-FEW_BYTES = 1 << 11
-
-# With what an Arrow file begins, and a stream does not; and a message of either.
-ARROW, CONTINUES = b"ARROW1", b"\xff\xff\xff\xff"
-
 # Bytes that a header is looked for in; the statistics that it may hold are short.
 HEADER = 1 << 16
 
 
 def check_pages(label: str, file: IO[bytes], metadata: Any, columns: Sequence[str]) -> None:
     """Refuse pages of some columns that are small in the file and huge in memory."""
+    paths = [metadata.schema.column(j).path for j in range(len(metadata.schema))]
     wanted = set(columns)
-    schema = metadata.schema
-    leaves = [
-        (j, schema.column(j).max_repetition_level > 0)
-        for j in range(len(schema))
-        if schema.column(j).path.split(".")[0] in wanted
-    ]
+    leaves = [j for j, path in enumerate(paths) if path.split(".")[0] in wanted]
     for group in range(metadata.num_row_groups):
         chunks = metadata.row_group(group)
-        for j, repeats in leaves:
-            chunk = chunks.column(j)
-            short = chunk.total_compressed_size < FEW_BYTES and chunk.compression != "BROTLI"
-            if repeats or not (short or chunk.compression == "UNCOMPRESSED"):
-                _check_chunk(label, file, chunk)
+        for j in leaves:  # whatever its codec: asking for one that Arrow does not know ends it all
+            _check_chunk(label, file, chunks.column(j))
 
 
 def _check_chunk(label: str, file: IO[bytes], chunk: Any) -> None:
@@ -222,8 +210,7 @@ def _check_chunk(label: str, file: IO[bytes], chunk: Any) -> None:
     values = 0
     while place < end:
         file.seek(place)
-        header = _Thrift(file.read(HEADER))
-        fields = header.struct()
+        fields, length = _struct(file.read(min(HEADER, end - place)), 0)
         size, stored = _whole(fields, 2), _whole(fields, 3)
         values += max(_whole(fields.get(part), 1) for part in (5, 8))
         few = MOST_TIMES * max(1, stored)
@@ -236,51 +223,20 @@ def _check_chunk(label: str, file: IO[bytes], chunk: Any) -> None:
                 "the file with smaller pages.",
                 column=name,
             )
-        place += header.place + stored
+        place += length + stored
 
 
-def check_batches(label: str, content: memoryview) -> None:
+def check_batches(label: str, messages: Any) -> None:
     """Refuse compressed batches of an Arrow file that are small in the file and huge in memory."""
-    is_file = bytes(content[: len(ARROW)]) == ARROW
-    for metadata, body in _batches(content) if is_file else _messages(content):
-        size = _uncompressed(metadata, body)
+    for message in messages:
+        body = memoryview(b"" if message.body is None else message.body)
+        size = _uncompressed(message.metadata.to_pybytes(), body)
         if size > max(MOST_BYTES, MOST_TIMES * len(body)):
             raise InputError(
                 label,
                 f"it is too large: {len(body):,} bytes of the file would be {size:,} bytes in "
                 "memory. Write it in smaller batches, or without compression.",
             )
-
-
-def _batches(content: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Metadata and body of what the footer of a file lists: dictionaries and batches."""
-    size = struct.unpack_from("<i", content, len(content) - 10)[0]
-    footer = bytes(content[len(content) - 10 - size : len(content) - 10])
-    root = struct.unpack_from("<I", footer)[0]
-    for blocks in (_target(footer, _field(footer, root, number)) for number in (2, 3)):
-        for i in range(0 if blocks is None else struct.unpack_from("<I", footer, blocks)[0]):
-            place, length, stored = struct.unpack_from("<qi4xq", footer, (blocks or 0) + 4 + 24 * i)
-            start = place + (8 if content[place : place + 4] == CONTINUES else 4)
-            body = place + length
-            yield bytes(content[start:body]), content[body : body + stored]
-
-
-def _messages(content: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Metadata and body of the messages of a stream."""
-    place = 0
-    while place + 4 <= len(content):
-        place += 4 if content[place : place + 4] == CONTINUES else 0
-        length = struct.unpack_from("<i", content, place)[0]
-        if length <= 0:
-            return
-        metadata = bytes(content[place + 4 : place + 4 + length])
-        stored = _field(metadata, struct.unpack_from("<I", metadata)[0], 3)
-        body = 0 if stored is None else struct.unpack_from("<q", metadata, stored)[0]
-        place += 4 + length
-        if body < 0:
-            return
-        yield metadata, content[place : place + body]
-        place += body
 
 
 def _uncompressed(metadata: bytes, body: memoryview) -> int:
@@ -324,50 +280,39 @@ def _whole(fields: Any, number: int) -> int:
     return value if isinstance(value, int) else 0
 
 
-class _Thrift:
-    """What a header is written in: the compact protocol of Thrift, of which integers are kept."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.place = 0
-
-    def struct(self) -> dict[int, Any]:
-        """Read a struct: integers and structs by the number of their field."""
-        fields: dict[int, Any] = {}
-        number = 0
-        while kind := self._byte():
-            number = number + (kind >> 4) if kind >> 4 else self._integer()
-            fields[number] = self._value(kind & 15)
-        return fields
-
-    def _value(self, kind: int) -> Any:
-        if kind in (1, 2):  # true and false are kinds of fields, and have no bytes
-            return None
-        if kind == 3:
-            return self._byte()
+def _struct(content: bytes, place: int) -> tuple[dict[int, Any], int]:
+    """Read a struct in the compact protocol of Thrift, of which integers are kept; and its end."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while head := content[place]:
+        step, kind = head >> 4, head & 15
+        place += 1
+        if step:
+            number += step
+        else:
+            number, place = _integer(content, place)
         if kind in (4, 5, 6):
-            return self._integer()
-        if kind == 12:
-            return self.struct()
-        if kind in (7, 8):
-            length = 8 if kind == 7 else self._number()
-            self.place += length
-            return None
-        raise pa.ArrowInvalid(f"a page header with a field of kind {kind}")
+            fields[number], place = _integer(content, place)
+        elif kind == 12:
+            fields[number], place = _struct(content, place)
+        elif kind in (3, 7):  # a byte, and a number of eight
+            place += 1 if kind == 3 else 8
+        elif kind == 8:
+            length, place = _varint(content, place)
+            place += length
+        elif kind not in (1, 2):  # true and false have no bytes
+            raise pa.ArrowInvalid(f"a page header with a field of kind {kind}")
+    return fields, place + 1
 
-    def _byte(self) -> int:
-        if self.place >= len(self.content):
-            raise pa.ArrowInvalid("a page header that breaks off")
-        self.place += 1
-        return self.content[self.place - 1]
 
-    def _number(self) -> int:
-        number = shift = 0
-        while (byte := self._byte()) & 0x80:
-            number |= (byte & 0x7F) << shift
-            shift += 7
-        return number | byte << shift
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    number = shift = 0
+    while (byte := content[place]) & 0x80:
+        number |= (byte & 0x7F) << shift
+        shift, place = shift + 7, place + 1
+    return number | byte << shift, place + 1
 
-    def _integer(self) -> int:
-        number = self._number()
-        return (number >> 1) ^ -(number & 1)
+
+def _integer(content: bytes, place: int) -> tuple[int, int]:
+    number, place = _varint(content, place)
+    return (number >> 1) ^ -(number & 1), place
