@@ -346,7 +346,8 @@ def test_tables_with_types(tmp_path):
         said = {use.name: use.said.partition(":")[0] for use in read_reference(path).uses}
         assert said == {
             "a": "number, missing in 1 rows", "s": "category of 2", "t": "date",
-            "l": "neither numbers nor text", "n": "empty", "z": "constant, 5 in every reference row",
+            "l": "neither numbers nor text", "n": "empty",
+            "z": "constant, 5 in every reference row",
         }  # fmt: skip
         error = refusal(read_new, path, [Feature("l", ("x",))])
         assert "should hold labels" in str(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -33,12 +33,9 @@ SMALL_FILE = 1 << 24
 # Of headers that are not whole, or point anywhere.
 LOST = (struct.error, IndexError, RecursionError)
 
-# An Arrow file that is larger is mapped, since one batch of it may be as large: the system decides
-# what part of it stays in memory.
-LARGE_FILE = 1 << 28
-
-# With what an Arrow file begins and ends. Between them, 8 bytes from the start, it is a stream.
-ARROW = b"ARROW1"
+# Batches of an Arrow file are read one by one. Where they are larger than this the file is mapped
+# instead, and the system decides what part of it stays in memory.
+LARGE_BATCH = 1 << 28
 
 
 class ParquetSource(Source):
@@ -95,33 +92,35 @@ class ArrowSource(Source):
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
         self.label = label
-        with self._stream(pa.memory_map) as file:
-            check_batches(label, pa.ipc.MessageReader.open_stream(file))
         with self._reader() as reader:
             self.schema = plain_schema(reader.schema)
-
-    @contextmanager
-    def _stream(self, opened: Any) -> Iterator[Any]:
-        with _open_as(self.label, "Arrow"), opened(os.fsencode(self.path)) as file:
-            if file.read(len(ARROW)) == ARROW:
-                file.seek(max(8, file.size() - len(ARROW)))
-                if file.read() != ARROW:
-                    raise pa.ArrowInvalid("it breaks off before its end")
-                file.seek(8)
-            else:
-                file.seek(0)
-            yield file
+        with _open_as(label, "Arrow"), pa.memory_map(os.fsencode(path)) as file:
+            check_batches(label, memoryview(file.read_buffer()).cast("B"))
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
-        opened = pa.memory_map if self.path.stat().st_size > LARGE_FILE else pa.OSFile
-        with self._stream(opened) as file, pa.ipc.open_stream(file) as reader:
+        with _open_as(self.label, "Arrow"), ExitStack() as stack:
+            file = stack.enter_context(pa.OSFile(os.fsencode(self.path)))
+            try:
+                reader = pa.ipc.open_file(file)
+            except pa.ArrowInvalid:  # no footer: perhaps a stream
+                file.seek(0)
+                yield stack.enter_context(pa.ipc.open_stream(file))
+                return
+            if self.path.stat().st_size > LARGE_BATCH * max(1, reader.num_record_batches):
+                reader = pa.ipc.open_file(
+                    stack.enter_context(pa.memory_map(os.fsencode(self.path)))
+                )
             yield reader
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables of at most `rows` rows."""
         with self._reader() as reader:
-            for batch in reader:
+            if isinstance(reader, pa.RecordBatchFileReader):
+                batches = map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                batches = iter(reader)
+            for batch in batches:
                 wanted = batch.select(list(columns))
                 for start in range(0, wanted.num_rows, rows):
                     yield from plain_tables(wanted.slice(start, rows))
@@ -188,6 +187,9 @@ def _parquet_schema(schema: Any) -> Any:
 MOST_BYTES, MOST_VALUES = 1 << 27, 1 << 26
 MOST_TIMES = 100
 
+# With what an Arrow file begins, and a stream does not; and a message of either.
+ARROW, CONTINUES = b"ARROW1", b"\xff\xff\xff\xff"
+
 # Bytes that a header is looked for in; the statistics that it may hold are short.
 HEADER = 1 << 16
 
@@ -199,7 +201,9 @@ def check_pages(label: str, file: IO[bytes], metadata: Any, columns: Sequence[st
     leaves = [j for j, path in enumerate(paths) if path.split(".")[0] in wanted]
     for group in range(metadata.num_row_groups):
         chunks = metadata.row_group(group)
-        for j in leaves:  # whatever its codec: asking for one that Arrow does not know ends it all
+        for j in (
+            leaves if chunks.num_rows else ()
+        ):  # whatever its codec: asking for one that Arrow does not know ends it all
             _check_chunk(label, file, chunks.column(j))
 
 
@@ -226,17 +230,37 @@ def _check_chunk(label: str, file: IO[bytes], chunk: Any) -> None:
         place += length + stored
 
 
-def check_batches(label: str, messages: Any) -> None:
+def check_batches(label: str, content: memoryview) -> None:
     """Refuse compressed batches of an Arrow file that are small in the file and huge in memory."""
-    for message in messages:
-        body = memoryview(b"" if message.body is None else message.body)
-        size = _uncompressed(message.metadata.to_pybytes(), body)
+    is_file = bytes(content[: len(ARROW)]) == ARROW
+    for metadata, body in _batches(content) if is_file else _messages(content):
+        size = _uncompressed(metadata, body)
         if size > max(MOST_BYTES, MOST_TIMES * len(body)):
             raise InputError(
                 label,
                 f"it is too large: {len(body):,} bytes of the file would be {size:,} bytes in "
                 "memory. Write it in smaller batches, or without compression.",
             )
+
+
+def _batches(content: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Metadata and body of what the footer of a file lists: dictionaries and batches."""
+    size = struct.unpack_from("<i", content, len(content) - 10)[0]
+    footer = bytes(content[len(content) - 10 - size : len(content) - 10])
+    root = struct.unpack_from("<I", footer)[0]
+    for blocks in (_target(footer, _field(footer, root, number)) for number in (2, 3)):
+        for i in range(0 if blocks is None else struct.unpack_from("<I", footer, blocks)[0]):
+            place, length, stored = struct.unpack_from("<qi4xq", footer, (blocks or 0) + 4 + 24 * i)
+            start = place + (8 if content[place : place + 4] == CONTINUES else 4)
+            body = place + length
+            yield bytes(content[start:body]), content[body : body + stored]
+
+
+def _messages(content: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Metadata and body of the messages of a stream."""
+    for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(content)):
+        body = memoryview(b"" if message.body is None else message.body)
+        yield message.metadata.to_pybytes(), body.cast("B")
 
 
 def _uncompressed(metadata: bytes, body: memoryview) -> int:
