@@ -201,9 +201,8 @@ def check_pages(label: str, file: IO[bytes], metadata: Any, columns: Sequence[st
     leaves = [j for j, path in enumerate(paths) if path.split(".")[0] in wanted]
     for group in range(metadata.num_row_groups):
         chunks = metadata.row_group(group)
-        for j in (
-            leaves if chunks.num_rows else ()
-        ):  # whatever its codec: asking for one that Arrow does not know ends it all
+        # Whatever the codec: to ask for one that Arrow does not know ends the process.
+        for j in leaves if chunks.num_rows else ():
             _check_chunk(label, file, chunks.column(j))
 
 

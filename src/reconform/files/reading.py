@@ -270,6 +270,12 @@ def read_table(
         _check_labels(source, how.categories)
         rows = default_batch_rows(len(source.schema.names))
         surveys = survey(source, names, layout, rows, most=_most_rows(source, len(names)))
+        count = surveys[names[0]].rows
+        if count < 2:
+            raise InputError(
+                source.label,
+                f"it has {'only 1 row' if count else 'no rows'}; a reference needs at least two.",
+            )
         uses, gaps = _uses(source, other, names, how, surveys, rows)
         ids += [use.name for use in uses if use.names_rows][:MOST_NAMES]
         names = [use.name for use in uses if use.features]
@@ -277,7 +283,7 @@ def read_table(
             said = ", ".join(f"{use.name!r} ({use.said})" for use in uses[:MOST_SHOWN])
             raise InputError(source.label, f"no column is left to use: {said}.")
         features = _features(source, surveys, uses)
-        X = np.empty((surveys[names[0]].rows, len(features)))
+        X = np.empty((count, len(features)))
         kept, inexact, start = [], set(), 0
         for table in source.tables([*names, *ids], rows):
             stop = start + table.num_rows
@@ -333,16 +339,10 @@ def _features(
 ) -> tuple[Feature, ...]:
     """The features that columns are used as; refuse what no detector could use."""
     features = tuple(feature for use in uses for feature in use.features)
-    count = surveys[features[0].column].rows
-    if count < 2:
-        raise InputError(
-            source.label,
-            f"it has {'only 1 row' if count else 'no rows'}; a reference needs at least two.",
-        )
     refuse_reference(
         source, [surveys[f.name] for f in features if not f.is_category and not f.made]
     )
-    many = too_many_labels(features, count)
+    many = too_many_labels(features, surveys[features[0].column].rows)
     if many is not None:
         raise InputError(source.label, many)
     return features
