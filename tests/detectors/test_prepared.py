@@ -23,7 +23,7 @@ from reconform import (
     Split,
 )
 from reconform.content import Contents, RowStreams
-from reconform.detectors import KDE, LOF, IForest, Mahalanobis, Rarity
+from reconform.detectors import KDE, LOF, Auto, IForest, Mahalanobis, Rarity
 from reconform.detectors.contrast import Contrast
 from reconform.detectors.inne import INNE
 from reconform.detectors.knn import KNN
@@ -35,6 +35,7 @@ from reconform.frames import label_code
 from reconform.models import load, save
 from reconform.statistics.conditional_calibration import StepUp, e_value_of_one_model
 from reconform.tables import Feature
+from reconform.tables.uses import rows_of_frame
 
 LABELS = (0, 3, 0, 2)
 MAUVE, OCHRE = label_code("mauve"), label_code("ochre")
@@ -469,6 +470,51 @@ def test_rare_labels_in_all_worlds_within_groups(name):
         return cad.p_values(rows.iloc[[new]], groups=groups[[new]])[0]
 
     assert excess(judged(judge, len(rows)), groups=groups) <= 0
+
+
+def with_gaps(rng, n):
+    """Two numbers that tell each other, a third, and a category; gaps in all."""
+    x = rng.normal(size=n).round(2)
+    frame = pd.DataFrame({"x": x, "y": x + 0.1 * rng.normal(size=n), "z": rng.normal(size=n)})
+    frame["kind"] = rng.choice(["a", "b"], n)
+    return frame.mask(rng.random(frame.shape) < 0.15)
+
+
+def test_missing_numbers_are_what_the_other_columns_tell_in_any_order(rng):
+    features = Prepare("knn").features_of(with_gaps(rng, 60))
+    rows = rows_of_frame(with_gaps(rng, 80), features)
+    rows[40] = rows[41]
+    ways = PreparedUnits(prepared("knn", features))
+    filled, gaps = ways.filled(rows), np.isnan(rows[:, :3])
+    assert not np.isnan(filled[:, :3]).any()
+    assert np.array_equal(filled[:, :3][~gaps], rows[:, :3][~gaps])
+    told = gaps[:, 1] & ~gaps[:, 0]
+    assert np.abs(filled[told, 1] - filled[told, 0]).max() < 0.5
+    order = rng.permutation(80)
+    assert np.array_equal(ways.filled(rows[order]), filled[order], equal_nan=True)
+    assert np.array_equal(filled[40], filled[41], equal_nan=True)
+    trees = PreparedUnits(prepared("iforest", features))
+    assert trees.filled(rows) is rows
+    whole = np.nan_to_num(rows)
+    assert ways.filled(whole) is whole
+
+
+@pytest.mark.filterwarnings("ignore::reconform.errors.ReferenceWarning")
+@pytest.mark.parametrize("seed", range(2))
+def test_gaps_that_a_pool_fills_in_all_worlds(seed):
+    rows, others = (with_gaps(np.random.default_rng(k), n) for k, n in ((seed, 16), (9, 3)))
+    others["x"] = [6.0, None, 7.0]
+
+    def judge(reference, new):
+        detectors = [KNN(n_neighbors=2), Mahalanobis(), LOF(n_neighbors=3)]
+        cad = ConformalDetector(Prepare(Auto(detectors)), "full").fit(rows.iloc[reference])
+        batch = pd.concat([rows.iloc[[new]], others])
+        found = cad.discover(batch, fdr=0.5, validity="proven")
+        return cad.discover(batch, fdr=0.5).p_values[0], found.e_values[0]
+
+    p, e = judged(judge, len(rows), seed).T
+    assert excess(p) <= 0
+    assert mean_e(e) <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("method", ["jackknife+", "cv", "jab+", "split", "full"])

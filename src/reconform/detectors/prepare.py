@@ -68,9 +68,10 @@ class Prepare(BaseEstimator):
     text and empty columns are left out, with a warning that names them. Other text is taken as
     categories: a column of zeros and ones per label, with missing, and a label that the reference
     does not have, as labels like others. A missing number becomes the median, and a column says
-    where numbers were missing. For detectors that measure distances the numbers are brought to one
-    scale. All of this is learned from the rows of each model, so that no held-out row has a part in
-    it, and nothing that is proven is lost. A detector of ours that is given a frame with text,
+    where numbers were missing; ``"auto"`` on full estimates it by the other columns. For detectors
+    that measure distances the numbers are brought to one scale. All of this is learned from the
+    rows of each model, so that no held-out row has a part in it, and nothing that is proven is
+    lost. A detector of ours that is given a frame with text,
     dates or gaps is prepared by itself.
 
     Parameters

@@ -15,12 +15,14 @@ Of a category with very many labels, only the commonest among the rows of a mode
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import Tags
 
 from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ..content import sorted_by_content
 from ..errors import ReconformError
 from ..records import require, within
 from .base import NativeDetector
@@ -38,6 +40,9 @@ from .scaling import (
 
 # A missing number becomes the median, rounded to a multiple of the scale divided by this.
 STEPS = 4
+# Missing numbers are estimated by numbers within so many scales of the median, in so many passes;
+# by correlations that are shrunk a little, of not too many columns.
+WIDE, PASSES, RIDGE, MOST_REGRESSED, MOST_AT_ONCE = 4.0, 2, 0.02, 256, 1 << 22
 # For every column the codes of its labels, or their number if the codes are 0, 1, ...
 Labels = Sequence[int | tuple[float, ...]]
 
@@ -359,6 +364,38 @@ class PreparedUnits(Units):
             return self.detector, reference, X
         return self.detector._with(self.detector.detector, tuple(labels)), reference, X
 
+    def filled(self, pool: FloatArray) -> FloatArray:
+        """Estimate missing numbers by the other columns of their rows, for all but trees.
+
+        The median in place of a number that others tell would make its row an outlier. The
+        regressions are linear, and learned from the pool in the order of its contents.
+        """
+        from .registry import entry_of  # which imports this module
+
+        entry, missing = entry_of(self.detector.detector), np.isnan(pool[:, self.numbers])
+        if not missing.any() or not (entry is None or entry.scale_matters):
+            return pool
+        rows, order = sorted_by_content(pool)
+        units = self.of(rows)
+        exponents, medians, *_ = self._blocks(units)
+        scaled = rescale(rows[:, self.numbers], exponents.astype(np.int32)) - medians / STEPS
+        encoded = [
+            _encoded(rows[:, j], codes)
+            for j, codes in zip(self.categories, self._columns_of(units), strict=True)
+        ]
+        seen = np.hstack(
+            [np.clip(scaled, -WIDE, WIDE), *(one - one.mean(axis=0) for one in encoded)]
+        )
+        if seen.shape[1] > MOST_REGRESSED:
+            return pool
+        seen = _regressed(seen.tobytes(), seen.shape[1])
+        estimated = seen[:, : len(self.numbers)] + medians / STEPS
+        filled = pool.copy()
+        numbers = np.empty_like(estimated)
+        numbers[order] = rescale(estimated, -exponents.astype(np.int32))
+        filled[:, self.numbers] = np.where(missing, numbers, pool[:, self.numbers])
+        return filled
+
     def check(self, units: IntArray, d: int) -> int:
         """Count the columns that these rows become."""
         require(d == len(self.codes), "a column has no number of labels")
@@ -456,6 +493,35 @@ class PreparedUnits(Units):
         return np.stack(
             [exponents.astype(np.int64), np.clip(steps, -MOST, MOST).astype(np.int64), has_missing]
         )
+
+
+@lru_cache(maxsize=1)  # all detectors that are tried ask for the same rows
+def _regressed(rows: bytes, width: int) -> FloatArray:
+    """Put what a linear regression on the other columns says in the place of NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([[-2.0, -4.0], [-1.0, -2.0], [1.0, np.nan], [2.0, 4.0]])
+    >>> _regressed(rows.tobytes(), 2)[2].round(1)
+    array([1. , 1.9])
+    """
+    seen = np.frombuffer(rows).reshape(-1, width).copy()
+    gaps = np.isnan(seen)
+    seen[gaps] = 0.0
+    told, counts = seen.copy(), gaps.sum(axis=1)
+    for _ in range(PASSES):
+        scatter = seen.T @ seen / len(seen)
+        precision = np.linalg.inv(scatter + np.diag(np.diag(scatter) * RIDGE + RIDGE**2))
+        for count in np.unique(counts[counts > 0]):
+            of = np.flatnonzero(counts == count)
+            parts = -(-len(of) * count * width // MOST_AT_ONCE)
+            for some in np.array_split(of, parts):  # each row by itself: equal rows alike
+                gone = np.nonzero(gaps[some])[1].reshape(len(some), count)
+                pull = (precision[gone] * told[some][:, None]).sum(axis=2)
+                among = precision[gone[:, :, None], gone[:, None]]
+                seen[some[:, None], gone] = -np.linalg.solve(among, pull[:, :, None])[:, :, 0]
+    return seen
 
 
 # Medians in quarters of the scale, and codes of labels, stay within what floats count exactly.

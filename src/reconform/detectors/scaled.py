@@ -371,7 +371,12 @@ class ScaledFull(Ensemble):
         if detector is not self.detector:
             return replace(self, detector=detector, reference=reference)._in_pool(X)
         ways = units_of(self.detector)
-        units = ways.of(stacked(self.reference, X))
+        pool = stacked(reference, X)
+        filled = ways.filled(pool) if np.isnan(pool).any() else pool
+        if filled is not pool:
+            n = len(reference)
+            return replace(self, reference=filled[:n])._in_pool(filled[n:])
+        units = ways.of(pool)
         plain, measured = self.fit_in(units).for_pool(ways.measure(X, units))
         return plain, measured, ways.columns(units, X.shape[1])
 

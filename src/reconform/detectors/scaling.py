@@ -290,6 +290,10 @@ class Units(ABC):
         """
         return self.detector, reference, X
 
+    def filled(self, pool: FloatArray) -> FloatArray:
+        """Fill in what is missing, by all rows of a pool as one set; the pool itself as it is."""
+        return pool
+
     @abstractmethod
     def check(self, units: IntArray, d: int) -> int:
         """Refuse, by `require`, units from a file that rows of d columns cannot have.

@@ -15,21 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import chain
 
 import numpy as np
 
-from ..arrays import FloatArray, IndexArray, Int32Array, IntArray, RankArray
+from ..arrays import FloatArray, IndexArray, IntArray, RankArray
 from ..compiled import njit
 from ..parallel import run_blocks, run_threads, track
-from ..statistics.conditional_calibration import StepUp, e_value, longest_list, step_up_limits
+from ..statistics.conditional_calibration import StepUp, longest_list, step_up_limits
 from ..statistics.ranks import Calibration, Choice, Ranks
 from . import (
     AugmentedScores,
     Ensemble,
     WithinGroups,
-    blocks_of,
+    e_values_by_scores,
 )
 from .refitting import FullRefit
 
@@ -38,6 +37,9 @@ LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))
 # Another detector must find more than the first, by more than 5/4 of the square root of what that
 # finds plus FEW: six rows at least, which a few anomalies do not bring about by chance.
 MARGIN, FEW = 5, 16
+
+# Certified lists of several detectors count as 15/16 of their rows where they have more than these.
+UNCHANGED = 8
 
 
 def limits_for(n: int, m: int) -> RankArray:
@@ -176,39 +178,6 @@ def weigh(
             evidence[r] += longest_list(counts, limits[level])
 
 
-@njit(cache=True, nogil=True)
-def rank_others(
-    low: FloatArray,
-    others: FloatArray,
-    rows: IndexArray,
-    limits: RankArray,
-    evidence: IntArray,
-    ranks: Int32Array,
-    held: Int32Array,
-    start: int,
-    stop: int,
-) -> None:
-    """As `weigh`; writes the rank of every other row in E, and how many lists hold it.
-
-    Ranks that no list holds, and beyond the scores in `low`, may be anything beyond.
-    """
-    highest = low.shape[1] - 1
-    counts = np.empty(highest + 1, dtype=np.int64)
-    for r in range(start, stop):
-        lowest = low[r]
-        counts[:] = 0
-        for other in range(others.shape[1]):
-            ranks[r, other] = _at_most(lowest, others[r, other])
-            if other != rows[r] and ranks[r, other] <= highest:
-                counts[ranks[r, other]] += 1
-        evidence[r], held[r] = 0, 0
-        for level in range(len(limits)):
-            length = longest_list(counts, limits[level])
-            evidence[r] += length
-            for other in range(others.shape[1]):
-                held[r, other] += ranks[r, other] <= limits[level, length]
-
-
 @dataclass(eq=False)
 class FullChoice(Ensemble):
     """Several detectors, each full-conformal; every row is ranked by the one chosen for it.
@@ -312,10 +281,11 @@ class FullChoice(Ensemble):
     def e_values_of_choice(
         self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
     ) -> Iterator[tuple[int, Fraction]]:
-        """Find the e-values of some rows; lists have the length that a choice for all gives.
+        """Find the e-values of some rows, each by the detector that is chosen for it.
 
         The detector that stands first is chosen for nearly all rows: if it can be fitted anew,
-        rows that it ranks have the lists that it makes then.
+        rows that it ranks have the lists that it makes then. Lists of several detectors are less
+        alike from row to row: these are made a little shorter, so that rows agree on one.
         """
         pooled, chosen = self._pooled(X), choice.chosen[rows]
         first, _ = pooled[stands_first([one.enough_new for one, _ in pooled], len(X))]
@@ -324,40 +294,10 @@ class FullChoice(Ensemble):
             if ensemble is first and ensemble.fitted_on is not None:
                 exact = chosen == k
                 yield from ensemble.e_values(measured, rows[exact], step)
-        rows, chosen = rows[~exact], chosen[~exact]
-        lengths = dict(zip(rows.tolist(), self._lengths(pooled, rows, step), strict=True))
-        for augmented in self.augmented_by_chosen(X, rows, chosen):
-            for j, own in zip(augmented.rows.tolist(), augmented.own, strict=True):
-                yield j, e_value(own, int(step.limits[lengths[j]]))
-
-    def _lengths(
-        self, pooled: list[tuple[Ensemble, FloatArray]], rows: IndexArray, step: StepUp
-    ) -> Iterator[int]:
-        """How long the list is that finds a row, if every other row is ranked as in that world.
-
-        A row that is ranked by itself leaves the lists that hold it. So the evidence for it is
-        that of world j with the row at j found, and less by the lists that hold the row; the
-        detector that is chosen so ranks it.
-        """
-        m = len(pooled[0][1])
-        limits = limits_for(len(self.calibration), m)
-        first = stands_first([one.enough_new for one, _ in pooled], m)
-        for block in blocks_of(rows, len(pooled) * m):
-            ranks, held = np.empty((2, len(pooled), len(block), m), dtype=np.int32)
-            evidence = np.empty((len(pooled), len(block)), dtype=np.int64)
-            for k, (ensemble, measured) in enumerate(pooled):
-                done = 0
-                for augmented in ensemble.augmented_scores(measured, block):
-                    at = slice(done, done := done + len(augmented.rows))
-                    low = lowest_scores(augmented.own, max(int(limits[:, -1].max()), step.highest))
-                    given = augmented.others, augmented.rows, limits
-                    kernel = partial(
-                        rank_others, low, *given, evidence[k, at], ranks[k, at], held[k, at]
-                    )
-                    run_blocks(kernel, len(augmented.rows), n_jobs=self.n_jobs)
-            for r, j in enumerate(block):
-                chosen = choose(evidence[:, r, None] + len(LEVELS) - held[:, r], first)
-                yield step.count(np.delete(ranks[chosen, r, np.arange(m)], j))
+        length = np.arange(len(step.limits))
+        less = np.maximum(np.minimum(length, UNCHANGED), length * 15 // 16)
+        others = self.augmented_by_chosen(X, rows[~exact], chosen[~exact])
+        yield from e_values_by_scores(others, StepUp(step.limits[less], step.rows))
 
     def _pooled(self, X: FloatArray) -> list[tuple[Ensemble, FloatArray]]:
         """Every detector, and the batch as it sees it."""
