@@ -1,7 +1,5 @@
 """The command line: what it says and writes, what it refuses and with which exit code."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -63,17 +61,12 @@ def make_rows(rng, count, anomalous=0):
 def tables():
     rng = np.random.default_rng(0)
     normal, new = make_rows(rng, 200), make_rows(rng, 280, 20)
-    return {
-        "normal": pa.table(
-            {
-                "machine": [f"M{i:03d}" for i in range(200)],
-                **dict(zip(NAMES, normal.T, strict=True)),
-            }
-        ),
-        "new": pa.table(
-            {"machine": [f"N{i:03d}" for i in range(300)], **dict(zip(NAMES, new.T, strict=True))}
-        ),
-    }
+
+    def named(letter, X):
+        names = [f"{letter}{i:03d}" for i in range(len(X))]
+        return pa.table({"machine": names, **dict(zip(NAMES, X.T, strict=True))})
+
+    return {"normal": named("M", normal), "new": named("N", new)}
 
 
 def make_messy(rng, count, anomalous=()):
@@ -88,16 +81,6 @@ def make_messy(rng, count, anomalous=()):
     return pa.table({"time": times, "flow": flow, "temperature": temperature, "state": state})
 
 
-def make_labelled(rng, count, anomalous):
-    """Normal rows and anomalies that are hard to see, with a column that tells them apart."""
-    X = rng.normal([20, 5, 100], [2, 1, 10], size=(count + anomalous, 3))
-    X[count:] += [7, 1, 35]
-    broken = np.repeat([0, 1], [count, anomalous])
-    columns = zip(NAMES, np.round(X, 3).T, strict=True)
-    machines = [f"P{i:03d}" for i in range(len(X))]
-    return pa.table({"machine": machines, **dict(columns), "broken": broken})
-
-
 @pytest.fixture(scope="module")
 def folder(tables, tmp_path_factory):
     """Files to read; tests write elsewhere."""
@@ -110,7 +93,6 @@ def folder(tables, tmp_path_factory):
         "dirty": pa.table({**machines, **dict(zip(NAMES, dirty.T, strict=True))}),
         "messy": make_messy(rng, 120),
         "messy_new": make_messy(rng, 100, anomalous=range(0, 100, 9)),
-        "pumps": make_labelled(np.random.default_rng(3), 400, 60),
     }
     for name, table in tables.items():
         for suffix in (".csv", ".tsv", ".parquet", ".arrow"):
@@ -674,40 +656,35 @@ def test_nothing_is_overwritten_unasked(here):
     assert model_files.inspect(here / "plant.rcad").n_reference == 200
 
 
-def test_a_bug_shows_its_traceback(here, monkeypatch):
-    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK]
-    for bug in (lambda *a, **k: 1 / 0, lambda *a, **k: np.zeros(2) + np.zeros(3)):
-        monkeypatch.setattr(judging, "judge_file", bug)
-        said = run(*common, code=cli.BUG).stderr
-        assert "Traceback" in said
-        assert "this is a bug in reconform" in said
-
-
-def test_files_that_cannot_be_opened(here, monkeypatch):
-    def refused(*arguments, **options):
-        raise PermissionError(13, "Permission denied", "new.csv")
-
-    monkeypatch.setattr(judging, "judge_file", refused)
-    said = run("detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, code=1).stderr
-    assert said == "Error: new.csv: permission denied.\n"
-
-
-def test_an_interrupt(here, monkeypatch):
-    def interrupted(*arguments, **options):
+def interrupted_and_failing():
+    try:
         raise KeyboardInterrupt
+    finally:  # as a pool of processes may, when it is ended
+        raise RuntimeError("cannot schedule new futures after shutdown")
 
-    monkeypatch.setattr(judging, "judge_file", interrupted)
-    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK]
-    assert "Interrupted." in run(*common, code=cli.INTERRUPTED).stderr
 
-    def interrupted_and_failing(*arguments, **options):
-        try:
-            raise KeyboardInterrupt
-        finally:  # as a pool of processes may, when it is ended
-            raise RuntimeError("cannot schedule new futures after shutdown")
+def raising(error):
+    def accident():
+        raise error
 
-    monkeypatch.setattr(judging, "judge_file", interrupted_and_failing)
-    assert run(*common, code=cli.INTERRUPTED).stderr.startswith("Interrupted.")
+    return accident
+
+
+@pytest.mark.parametrize(
+    ("accident", "code", "words"),
+    [
+        (lambda: 1 / 0, cli.BUG, "Traceback.*this is a bug in reconform"),
+        (lambda: np.zeros(2) + np.zeros(3), cli.BUG, "Traceback.*this is a bug in reconform"),
+        (raising(PermissionError(13, "Permission denied", "new.csv")), 1,
+         r"^Error: new\.csv: permission denied\.\n$"),
+        (raising(KeyboardInterrupt()), cli.INTERRUPTED, "Interrupted\\."),
+        (interrupted_and_failing, cli.INTERRUPTED, "^Interrupted\\."),
+    ],
+)  # fmt: skip
+def test_what_is_raised_meanwhile(here, monkeypatch, accident, code, words):
+    monkeypatch.setattr(judging, "judge_file", lambda *_, **__: accident())
+    said = run("detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, code=code).stderr
+    assert re.search(words, said, re.DOTALL), said
 
 
 @pytest.mark.parametrize(
@@ -861,14 +838,11 @@ def test_a_command_is_imported_with_the_garbage_collector_on_afterwards():
         gc.enable()
 
 
-def test_warnings_are_said_whatever_the_environment_says_of_them(tables, tmp_path):
+def test_warnings_are_said_whatever_the_environment_says_of_them(here):
     """PYTHONWARNINGS=ignore is for other programs: a reference that is too small is still named."""
-    for name, table in tables.items():
-        save(table, tmp_path / f"{name}.csv")
-    files = tmp_path / "normal.csv", tmp_path / "new.csv"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        said = run("detect", *files, "--id", "machine", "--fdr", "0.001", *QUICK)
+        said = run("detect", "normal.csv", "new.csv", "--id", "machine", "--fdr", "0.001", *QUICK)
     assert "With 200 reference rows" in said.stdout
 
 
