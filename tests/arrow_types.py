@@ -1,7 +1,5 @@
 """Columns of every type that Arrow has, six rows each, with the values that make trouble."""
 
-from __future__ import annotations
-
 import decimal
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Commands of the command line, in this process or in one of their own."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A small detector and a method for every ensemble that a model file can hold."""
 
-from __future__ import annotations
-
 from reconform.detectors import (
     INNE,
     KDE,

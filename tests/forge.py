@@ -1,7 +1,5 @@
 """Model files as an attacker would write them: any contents, and all sums right."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

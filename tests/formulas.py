@@ -1,7 +1,5 @@
 """Scatter and kernels, written down: the slow road to the formulas of mahalanobis and kde."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
@@ -77,9 +75,6 @@ def plus_ranks(model_of, X, new, strictly=False):
     return ranks.tolist()
 
 
-# --- rows ----------------------------------------------------------------------------------------
-
-
 def scatters():
     rng = np.random.default_rng(0)
     mixing = rng.normal(size=(4, 4))
@@ -112,9 +107,6 @@ def densities():
     yield "two rows", np.array([[0.0], [1.0]]), np.array([[0.0], [0.5], [2.0], [-1.0], [1.0]]), 1.0
     X = rng.normal(size=(40, 1))
     yield "narrow", X, np.vstack([X[:5], rng.normal(size=(20, 1)) * 2]), 0.01
-
-
-# --- units ---------------------------------------------------------------------------------------
 
 
 def literal_units(rows, scale):

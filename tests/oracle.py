@@ -3,8 +3,6 @@
 Everything else in this library is compared with it.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Detectors written plainly, with loops, and the slow road of one fit per model."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from reconform.detectors.inne.kernels import UNIT

@@ -1,7 +1,5 @@
 """The slow road: every model of a plan fitted by itself, and what it means to be equal to that."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import ShuffleSplit

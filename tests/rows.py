@@ -1,7 +1,5 @@
 """Rows of all kinds: with ties, repeated, wide, far from the origin, tiny and huge."""
 
-from __future__ import annotations
-
 import numpy as np
 
 FILL = 9.96921e36  # netCDF's value for what is missing

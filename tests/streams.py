@@ -1,7 +1,5 @@
 """Streams over a score that is known: the first column of a row."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from reconform import ConformalDetector

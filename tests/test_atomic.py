@@ -1,7 +1,5 @@
 """Files that appear whole or not at all, alone and together."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -191,9 +189,6 @@ def test_what_a_killed_run_left_is_removed_after_a_day(tmp_path):
         os.utime(path, (0, 0))
     sweep(tmp_path)
     assert names(tmp_path) == [young.name, mine.name]
-
-
-# --- all that is written ------------------------------------------------------------------------
 
 
 def write_table(path, **given):

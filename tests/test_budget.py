@@ -1,7 +1,5 @@
 """A budget: a number of false alarms, and the rows that come first."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Certified lists through the estimator: their level, what they say of themselves, refusals."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -30,9 +28,6 @@ def batch():
     new = rng.normal(size=(60, 2))
     new[:8] += 5
     return rng.normal(size=(150, 2)), new
-
-
-# --- what it says of itself ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -74,9 +69,6 @@ def test_q_values_are_those_of_plain_bh_and_called_nominal(batch, tmp_path):
     places = dict(zip((line[0] for line in data["lines"]), data["plain"], strict=True))
     by_q = np.lexsort((found.scores, found.p_values, found.q_values))
     assert [by_q[places[k + 1] - 1] for k in range(60)] == found.order.tolist()
-
-
-# --- what "auto", the default, stands for --------------------------------------------------------
 
 
 @pytest.mark.parametrize("detector", ["auto", "knn", ["knn", "iforest"]])
@@ -183,9 +175,6 @@ def test_the_command_line(batch, here):
     assert all(line in page for line in lines[1:])
 
 
-# --- refusals ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("method", "procedure", "said"),
     [
@@ -227,9 +216,6 @@ def test_a_loaded_model(batch, tmp_path):
         certified(load(tmp_path / "spheres.reconform"), batch[1])
 
 
-# --- symmetry ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("detector", ["knn", "iforest", "inne", OneClassSVM(gamma=0.1)])
 def test_the_list_does_not_depend_on_the_order_of_rows(detector, method, batch, rng):
@@ -240,9 +226,6 @@ def test_the_list_does_not_depend_on_the_order_of_rows(detector, method, batch, 
     assert one.e_values.any()
     assert np.array_equal(one.e_values[b], two.e_values)
     assert np.array_equal(one.mask[b], two.mask)
-
-
-# --- the level -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

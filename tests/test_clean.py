@@ -1,7 +1,5 @@
 """A dirty reference: the review, the review file, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 import re
 

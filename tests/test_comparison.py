@@ -3,8 +3,6 @@
 The other packages need not be installed: `make compare` asks them and stores what it hears.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Draws keyed by content: brute force, permutations, duplicates, collisions, laws, theorems."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -111,9 +109,6 @@ def test_bootstrap_sizes_have_the_law_of_draws_with_replacement(rng):
     assert abs(sizes.var() / wanted.var() - 1) < 0.1
 
 
-# --- plans --------------------------------------------------------------------------------------
-
-
 def test_exchanging_a_row_moves_one_row_across_a_cut():
     def folds(X):
         shuffle = by_content(Contents.of(X))
@@ -186,9 +181,6 @@ def test_bounds_hold_given_the_seed_in_every_world(detector, kind):
         assert all((ranks <= r).sum() <= 2 * r - 1 for r in range(1, 13))
 
 
-# --- the order of the reference -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+", "full"])
 def test_the_order_of_the_reference_changes_nothing_for_foreign_detectors(method):
     X, new = rows(40, kind="mixed"), rows(5, seed=1)
@@ -211,9 +203,6 @@ def test_golden_numbers():
     assert contents.digests.tolist() == GOLDEN_DIGESTS
     assert contents.keys().tolist() == GOLDEN_KEYS
     assert canonical_order(contents, np.random.SeedSequence(0)).tolist() == GOLDEN_ORDER
-
-
-# --- rows in the order of their contents -------------------------------------------------------
 
 
 @pytest.mark.parametrize("d", [0, 1, 3, 4, 5, 17, 40])

@@ -5,8 +5,6 @@ and the source of rows change no number; with `full` a row is ranked by one mode
 the level is exact. What is particular to a detector is in its own file.
 """
 
-from __future__ import annotations
-
 import functools
 import pickle
 

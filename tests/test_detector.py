@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 
 import joblib
@@ -28,9 +26,6 @@ def cad_of(method="cv+", detector=nearest, **parameters):
     parameters.setdefault("random_state", 0)
     larger_is = "anomalous" if detector is nearest else None
     return ConformalDetector(detector, method, larger_is=larger_is, **parameters)
-
-
-# --- finding things -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", NAMES)
@@ -92,9 +87,6 @@ def test_smoothed_p_values_are_not_counted(blobs):
     assert found.mask[30:].all()
 
 
-# --- same seed, same answer ---------------------------------------------------------------------
-
-
 def forest():
     return IsolationForest(n_estimators=10)
 
@@ -140,9 +132,6 @@ def test_smoothed_p_values_are_keyed_by_seed_and_content(blobs):
     assert not np.array_equal(other.p_values(new), p)
 
 
-# --- scikit-learn -------------------------------------------------------------------------------
-
-
 def test_works_in_clone_pipeline_grid_search_and_pickle(blobs):
     reference, new = blobs
     pipeline = make_pipeline(StandardScaler(), cad_of("cv+")).fit(reference)
@@ -159,9 +148,6 @@ def test_works_in_clone_pipeline_grid_search_and_pickle(blobs):
     assert np.array_equal(again.p_values(new), fitted.p_values(new))
 
 
-# --- progress -----------------------------------------------------------------------------------
-
-
 def test_verbose_shows_progress_on_standard_error(blobs, capsys):
     cad_of("cv+", verbose=1).fit(blobs[0])
     out, err = capsys.readouterr()
@@ -170,9 +156,6 @@ def test_verbose_shows_progress_on_standard_error(blobs, capsys):
     assert "100%" in err
     cad_of("cv+").fit(blobs[0])
     assert capsys.readouterr() == ("", "")
-
-
-# --- bad input ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

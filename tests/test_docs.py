@@ -1,7 +1,5 @@
 """What the documents show must run, and every public name must stand in the API page."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import itertools
@@ -219,9 +217,6 @@ def test_every_file_that_a_recipe_names_is_there(thing):
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-# --- words about what holds ----------------------------------------------------------------------
-
-
 def _spoken():
     """Texts that speak of every method, the defaults included, by where they stand."""
     things = {
@@ -254,9 +249,6 @@ def test_batch_dependent_detectors_are_refused_except_by_full():
         for paragraph in re.split(r"\n\n|\n- ", (ROOT / page).read_text()):
             if re.search(r"batch", paragraph) and "refuse" in paragraph:
                 assert "full" in paragraph, (page, paragraph)
-
-
-# --- figures -------------------------------------------------------------------------------------
 
 
 def rows_of_tables(page):

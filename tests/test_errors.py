@@ -1,7 +1,5 @@
 """What is raised on purpose has one base class, by which blame is decided."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path

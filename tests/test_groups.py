@@ -1,7 +1,5 @@
 """Ranks within groups, decided together: against literal versions in fractions and over worlds."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Certificates as a user meets them: through the estimator and its results."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -24,9 +22,6 @@ def split(batch):
     return ConformalDetector("knn", "split", random_state=0).fit(batch[0])
 
 
-# --- calibration-conditional p-values ---------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["simes", "montecarlo"])
 def test_conditional_p_values_are_a_table_over_the_ranks(kind, split, batch):
     table = conditional_table(split.n_calibration_, kind, 0.8)
@@ -47,9 +42,6 @@ def test_conditional_p_values_need_one_model(batch):
             cad.p_values(batch[1], conditional="simes")
     with pytest.raises(ValueError, match="Did you mean 'simes'"):
         ConformalDetector("knn", "split").fit(batch[0]).p_values(batch[1], conditional="sims")
-
-
-# --- the bound on this very batch -------------------------------------------------------------
 
 
 def test_fdp_bound_of_a_result(split, batch):
@@ -80,9 +72,6 @@ def test_a_broken_assumption_leaves_no_bound(split, batch):
         moved.fdp_bound()
 
 
-# --- a cut-off for production -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("larger_is", ["anomalous", "normal"])
 def test_threshold_is_in_the_detectors_own_polarity(larger_is):
     rng = np.random.default_rng(1)
@@ -105,9 +94,6 @@ def test_too_few_rows_for_a_threshold(split, batch):
     assert "2995 are needed" in str(limit)
     with pytest.raises(ValueError, match="use method='split' or 'prefit'"):
         ConformalDetector("knn", "cv+").fit(batch[0]).threshold()
-
-
-# --- e-values ---------------------------------------------------------------------------------
 
 
 def test_ebh_averages_over_repeats(batch):

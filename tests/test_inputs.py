@@ -1,7 +1,5 @@
 """Masked cells are missing, and dates are no numbers, wherever rows come in."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What the library chose and will do, under the logger `reconform`; silent by default."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np
@@ -57,10 +55,7 @@ def test_a_batch_that_is_too_large_for_full(said, monkeypatch):
 def test_refits_and_choices(said):
     svm = OneClassSVM(gamma="scale")
     ConformalDetector(svm, "cv+", random_state=0).fit(X)
-    assert said() == [
-        "40 reference rows, method CrossValidation()",
-        "fitting OneClassSVM 11 times",
-    ]
+    assert said() == ["40 reference rows, method CrossValidation()", "fitting OneClassSVM 11 times"]
     ConformalDetector(svm, "full", random_state=0).fit(X).p_values(NEW)
     assert said()[-1] == "fitting OneClassSVM once per new row: 12 times"
     before = len(said())

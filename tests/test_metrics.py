@@ -1,7 +1,5 @@
 """The false discovery proportion and the power of a list, given the truth."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

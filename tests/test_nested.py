@@ -1,7 +1,5 @@
 """Jobs beside others stay within their share; results and limits come back as they were."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The notebooks and the shown pages run, and show what they print today; the figures are drawn."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is shipped: metadata, extras, CI, and a wheel that works in an empty environment."""
 
-from __future__ import annotations
-
 import ast
 import email
 import os
@@ -32,9 +30,6 @@ def text(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-# --- extras --------------------------------------------------------------------------------------
-
-
 def groups_in_code():
     """The groups that `extra(module, group, purpose)` tells users to install."""
     for path in sorted((ROOT / "src").rglob("*.py")):
@@ -59,9 +54,6 @@ def test_all_has_every_extra_of_users():
     listed = re.fullmatch(r"reconform\[([a-z,]+)\]", everything)[1].split(",")
     assert sorted(listed) == sorted(set(EXTRAS) - FOR_DEVELOPERS - LARGE)
     assert "reconform[all]" in EXTRAS["test"], "what users can have is tested"
-
-
-# --- versions ------------------------------------------------------------------------------------
 
 
 def test_ci_is_one_file_and_every_python_is_the_same_everywhere():
@@ -105,8 +97,6 @@ def test_nothing_claims_a_published_package():
     for page in [ROOT / "README.md", *pages]:
         assert not re.search(r"pip install (-U )?'?reconform\b", page.read_text("utf-8")), page
 
-
-# --- the wheel -----------------------------------------------------------------------------------
 
 # None at all: a version that does not exist is a fault of ours, and fails.
 NO_REGISTRY = ("from versions: none", "Failed to establish", "name resolution")

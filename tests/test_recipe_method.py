@@ -4,8 +4,6 @@ A class with `plan` and one row of the table, and the estimator, files, lists, t
 command line know it. No comparison of a method's name is left that would have to learn it.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The decision as a value, the table of procedures, and the recipes of docs/architecture.md."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
@@ -39,9 +37,6 @@ def data():
 @pytest.fixture(scope="module")
 def cad(data):
     return ConformalDetector("knn", "split", random_state=0).fit(data[0])
-
-
-# --- the value -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,9 +116,6 @@ def test_nothing_else_asks_an_ensemble_for_ranks():
     assert found == ["detector.py"]
 
 
-# --- scores from elsewhere -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sign", [1, -1])
 def test_scores_from_elsewhere_get_the_p_values_of_prefit(cad, data, sign):
     calibration, scores = cad.calibration_.scores, cad.rank(data[1]).scores
@@ -161,8 +153,6 @@ def test_scores_that_are_none_are_refused(calibration, new, larger_is, message):
     with pytest.raises(ValueError, match=message):
         p_values_of(calibration, new, larger_is=larger_is)
 
-
-# --- the recipe: add a procedure -----------------------------------------------------------------
 
 # Benjamini-Hochberg at half the level, as the one row that the recipe asks for.
 TOY = """
@@ -247,9 +237,6 @@ def test_a_procedure_that_needs_the_whole_batch(monkeypatch, cad, data, tmp_path
         judge_file(cad, tmp_path / "none.csv", rule=Rule(procedure="lowest"))
 
 
-# --- the recipe: add a p-value rule --------------------------------------------------------------
-
-
 def test_a_validity_is_one_row(monkeypatch, cad, data, tmp_path):
     """p-values twice as large, on a grid: every way of judging takes them."""
     grid = usual(cad.n_calibration_)
@@ -280,9 +267,6 @@ def test_a_validity_may_decide_a_whole_batch(monkeypatch, cad, data):
         Rule(validity="certified").counting_grid(cad, "a folder")
     other = ConformalDetector("knn", "cv+", random_state=0).fit(data[0])
     assert other.discover(data[1], 0.2, validity="certified").count >= 10
-
-
-# --- the documents -------------------------------------------------------------------------------
 
 
 def test_the_documents_render_the_table_of_procedures():

@@ -4,8 +4,6 @@
 that came out, those made from docstrings among them.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

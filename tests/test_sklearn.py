@@ -6,8 +6,6 @@ of one row, ``"prefit"`` wants a model that was fitted before the data of a chec
 ``"auto"`` is checked in test_auto.py.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -119,8 +117,6 @@ def test_every_method_and_every_detector_is_checked():
     assert {kind.__name__ for kind in alone - checked} == {"BySize", "Prefit"}  # see above
     assert {entry.kind for entry in DETECTORS.values()} == set(map(type, DETECTORS_CHECKED))
 
-
-# --- metadata routing ----------------------------------------------------------------------------
 
 RNG = np.random.default_rng(0)
 X, ANOMALIES = RNG.normal(size=(60, 2)), RNG.normal(7, 1, size=(9, 2))

@@ -1,7 +1,5 @@
 """What users may rely on: the public names, and the signature of the estimator."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

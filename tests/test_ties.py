@@ -1,7 +1,5 @@
 """The numbers that smooth ties: independent of each other, the same on every road."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -36,9 +34,6 @@ def new():
     return kinds(0, 300, [f"row {j}" for j in range(300)])
 
 
-# --- independence --------------------------------------------------------------------------------
-
-
 def test_rows_judged_one_by_one_are_judged_as_in_one_batch(new):
     """Keyed by position, all single rows had one number."""
     cad = fitted()
@@ -65,9 +60,6 @@ def test_numbers_are_uniform_and_uncorrelated(what):
     assert kstest(u, "uniform").pvalue > 1e-5
     assert abs(np.corrcoef(u[1:], u[:-1])[0, 1]) < 4.5 / np.sqrt(m)
     assert len(set(u.tolist())) == m
-
-
-# --- the same row, the same number ---------------------------------------------------------------
 
 
 @given(
@@ -126,9 +118,6 @@ def test_jobs_parts_and_saved_models_change_nothing(new, tmp_path):
     assert np.array_equal(cad.discover(new[::-1]).p_values[::-1], expected)
     reconform.save(cad, tmp_path / "model.reconform")
     assert np.array_equal(reconform.load(tmp_path / "model.reconform").p_values(new), expected)
-
-
-# --- nothing to tell a row by --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Units: whole runs, days or patients as rows of features; exact whatever happens within them."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

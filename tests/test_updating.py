@@ -1,7 +1,5 @@
 """Updates: who joins, who shapes scores, what is then still promised, and what is never used."""
 
-from __future__ import annotations
-
 import json
 import warnings
 

@@ -5,8 +5,6 @@ count at failure probability 1e-5: a correct program would fail one of these tes
 yet tried, less than once in a thousand changes of the seed.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -76,8 +74,6 @@ def test_the_demo_finds_what_it_claims():
     assert power(found, truth) > 0.4
     assert false_discovery_proportion(found, truth) <= 0.2
 
-
-# --- lists of normal rows ------------------------------------------------------------------------
 
 LOGISTIC, SEVERAL = LogisticRegression(), ["knn", "mahalanobis"]
 # Detector, method, reference rows, new rows, what fit takes, the rule.

@@ -1,7 +1,5 @@
 """Tables of many columns: what is done once per block of columns is not done once per column."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -7,8 +7,6 @@ of memory and time: it must be refused, with the words that stand beside it, or 
 ``python tests/aimed/models.py FOLDER`` writes them all.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

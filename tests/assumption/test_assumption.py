@@ -1,7 +1,5 @@
 """The verdict on the assumption: the test of shifts, its level and power, and what is said."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Checks of columns, copies, clusters and contaminated references: what they say, and how often."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

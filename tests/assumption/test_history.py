@@ -1,7 +1,5 @@
 """Every day: as it was in the last runs, or something broke today."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

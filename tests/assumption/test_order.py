@@ -1,7 +1,5 @@
 """The order of rows: an exact test, and what becomes of what it finds."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

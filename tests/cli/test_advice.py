@@ -6,8 +6,6 @@ command that ran, in the place of one that was there; where advice names no valu
 sense here is taken.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex
@@ -180,10 +178,7 @@ DETECT = "reconform detect"
             f"{DETECT} small.csv flat.csv --detector knn --set n_neighbors=1 --method split",
             "be flagged at 10%",
         ),
-        (
-            f"{DETECT} large.csv flat.csv --detector knn",
-            "try another --detector",
-        ),
+        (f"{DETECT} large.csv flat.csv --detector knn", "try another --detector"),
         (f"{DETECT} large.csv middle.csv --method learned", "try another --method"),
         (
             f"{DETECT} large.csv flat.csv --detector knn --false-alarms 0.01",
@@ -194,10 +189,7 @@ DETECT = "reconform detect"
         # broken and doubtful verdicts
         (f"{DETECT} normal.csv moved.csv", "reconform detect normal.csv moved.csv --shift a`"),
         (f"{DETECT} normal.csv moved.csv --method split --fdr 0.2", "--method split --shift a`"),
-        (
-            f"{DETECT} mixed.csv mixedmoved.csv --id id --detector knn",
-            "--id id --shift a`",
-        ),
+        (f"{DETECT} mixed.csv mixedmoved.csv --id id --detector knn", "--id id --shift a`"),
         (f"{DETECT} normal.csv moved.csv --detector sklearn:OneClassSVM", "with --drop."),
         (f"{DETECT} mixed.csv mixedmoved.csv --group kind --id id", "with --drop."),
         (f"{DETECT} normal.csv counted.csv", "a time? Leave it out with --drop"),

@@ -1,7 +1,5 @@
 """Scheduled runs: `reconform check`, what a model remembers, the log, and the recipes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -77,9 +75,6 @@ def log_lines(path="checks.jsonl"):
     return [json.loads(line) for line in text.splitlines()]
 
 
-# --- the command ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("new", "given", "code"),
     [
@@ -107,9 +102,6 @@ def test_the_object_is_that_of_score(here):
     for name in ("exit", "time", "calibration"):
         del facts[name]
     assert {**facts, "command": "score"} == scored
-
-
-# --- what a model remembers ----------------------------------------------------------------------
 
 
 def test_a_model_remembers(here):
@@ -211,9 +203,6 @@ def test_identifiers_that_the_model_remembers_and_the_file_lacks(here):
     assert not Path("x.csv").exists()
 
 
-# --- one line per run ----------------------------------------------------------------------------
-
-
 def test_every_run_says_one_line_also_one_that_fails(here):
     found = check("plant.rcad", "today.csv", "--output", "out.csv", code=3).stdout
     gone = check("plant.rcad", "gone.csv", code=1)
@@ -235,9 +224,6 @@ def test_bad_options_of_check(here):
     assert "it must be anomalies, doubtful, broken" in said.stderr
     assert said.stdout == ""
     assert {path.name: path.read_bytes() for path in here.iterdir()} == before
-
-
-# --- the recipes ---------------------------------------------------------------------------------
 
 
 def block(language, after):

@@ -1,7 +1,5 @@
 """`update` and `record`: a week as a person lives it, and what is never lost or half written."""
 
-from __future__ import annotations
-
 import json
 import random
 import shlex

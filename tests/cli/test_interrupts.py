@@ -1,7 +1,5 @@
 """Ctrl-C is honoured within two seconds, whatever runs, and nothing is left half written."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal
@@ -71,8 +69,6 @@ def test_steps_cover_every_row_once():
             parallel.run_blocks(kernel, total, n_jobs=n_jobs)
             assert (seen == 1).all()
 
-
-# --- commands ------------------------------------------------------------------------------------
 
 # Ctrl-C as in a terminal, also where the tests themselves run in the background.
 START = """

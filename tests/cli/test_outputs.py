@@ -1,7 +1,5 @@
 """The command line's outputs: none replaces an input, and all appear or none does."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -41,9 +39,6 @@ def shell(command, *arguments, **options):
     """Run a command of the shell, in which $@ is `reconform` with arguments."""
     program = [sys.executable, "-m", "reconform", *map(os.fsencode, map(str, arguments))]
     return subprocess.run(["bash", "-c", command, "bash", *program], capture_output=True, **options)
-
-
-# --- inputs are never replaced -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,9 +89,6 @@ def test_a_page_has_the_name_of_a_file(here):
     assert not (here / "-").exists()
 
 
-# --- names of results ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("names", [("score", "anomaly"), ("p_value", "q_value")])
 def test_columns_may_have_the_names_of_results(here, names):
     said = run(*DETECT).stdout
@@ -114,9 +106,6 @@ def test_columns_may_have_the_names_of_results(here, names):
     assert run_json("score", "plant.rcad", "new.csv")["anomalies"] == plain["anomalies"]
     run(*DETECT, "--output", "out.csv")
     assert (here / "out.csv").read_text().splitlines()[0].endswith("result_anomaly")
-
-
-# --- streams -------------------------------------------------------------------------------------
 
 
 CLOSED_IN, CLOSED = b"standard input: it is closed", b"standard output: it is closed"
@@ -157,9 +146,6 @@ def test_outputs_agree_with_the_exit_code(here, command, given, code, words):
     assert set(os.listdir(here)) - {"normal.csv", "new.csv", "code"} == expected
 
 
-# --- disks ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "name", ["out.csv", "out.csv.gz", "out.parquet", "out.arrow", "page.html", "plant.rcad"]
 )
@@ -192,8 +178,6 @@ def test_temporary_files_that_cannot_be_written_are_named(here):
     assert done.stderr.decode().startswith(words)
     assert os.listdir(folder) == []
 
-
-# --- bytes that are no text ----------------------------------------------------------------------
 
 ODD = os.fsdecode(b"odd\xff\xfe")
 

@@ -1,7 +1,5 @@
 """Who speaks how: the library names parameters, the command line names options."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -45,8 +45,7 @@ def package(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_its_name_is_one_of_a_detector(package):
-    rng = np.random.default_rng(0)
+def test_its_name_is_one_of_a_detector(package, rng):
     X, new = rng.normal(size=(300, 2)), np.vstack([rng.normal(size=(20, 2)), [[9, 9]] * 3])
     found = ConformalDetector("farthest", "split", random_state=0).fit(X).discover(new, 0.2)
     assert found.mask[20:].all()
@@ -55,8 +54,7 @@ def test_its_name_is_one_of_a_detector(package):
         ConformalDetector("farther", "split").fit(X)
 
 
-def test_the_command_line_knows_it(package):
-    rng = np.random.default_rng(0)
+def test_the_command_line_knows_it(package, rng):
     for name, rows in (("a.csv", 300), ("b.csv", 30)):
         np.savetxt(package / name, rng.normal(size=(rows, 2)), delimiter=",", header="x,y")
     command = [sys.executable, "-m", "reconform", "detect", "a.csv", "b.csv", "--detector"]

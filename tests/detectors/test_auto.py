@@ -5,8 +5,6 @@ E, and its evidence is the number of rows that Benjamini-Hochberg finds if the p
 new row is its rank among E over n + 1, and that of x_j is 0, added up over four levels.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

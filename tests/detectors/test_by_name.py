@@ -1,7 +1,5 @@
 """Detectors of other libraries by name, and parameters: Python, command line, study."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -23,9 +21,6 @@ def files(tmp_path):
     for path, rows in zip(paths, (rng.normal(size=(120, 3)), new), strict=True):
         pd.DataFrame(rows, columns=list("abc")).to_csv(path, index=False)
     return paths
-
-
-# --- names ---------------------------------------------------------------------------------------
 
 
 def test_names_of_ours_stay_names():
@@ -75,9 +70,6 @@ def test_an_estimator_takes_objects_and_no_such_names():
         ConformalDetector("sklearn:OneClassSVM").fit(np.zeros((9, 2)))
 
 
-# --- settings ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [("a=1", 1), ("a=-0.5", -0.5), ("a=True", True), ("a=None", None), ("a=auto", "auto"),
@@ -92,9 +84,6 @@ def test_values_are_literals_or_words(text, value):
 def test_settings_that_are_none(text):
     with pytest.raises(ValueError, match="NAME=VALUE"):
         parse_setting(text)
-
-
-# --- command line --------------------------------------------------------------------------------
 
 
 def test_detect_with_a_detector_of_scikit_learn(files):

@@ -1,7 +1,5 @@
 """Contrast against its definition, row by row; the guard; and what a batch changes elsewhere."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
@@ -98,9 +96,6 @@ def test_scaled_ranks_are_those_of_the_definition(name, ks):
     assert cad.ranks(new).tolist() == alone
 
 
-# --- a row alone ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_p_values_judge_every_row_alone_as_knn_does(name):
     D, new = CASES[name]
@@ -122,9 +117,6 @@ def test_a_tiny_batch_is_judged_row_by_row():
         assert np.array_equal(found.p_values, cad.p_values(new[:m]))
         assert not found.verdict.findings
     assert not np.array_equal(cad.discover(new).p_values, cad.p_values(new))
-
-
-# --- lists ---------------------------------------------------------------------------------------
 
 
 def batch(rng, n=300, m=60):
@@ -156,9 +148,6 @@ def test_what_is_proven():
     assert found.certified
     assert found.guarantee.startswith("FDR proven (conditional calibration)")
     assert cad.discover(new, procedure="by", validity="proven").guarantee.startswith("FDR proven")
-
-
-# --- the guard -----------------------------------------------------------------------------------
 
 
 def pairs_of_near_copies(seed, n, m, d):
@@ -228,9 +217,6 @@ def test_honest_data_do_not_switch_it_off(shape, k):
         assert not ensemble_of(D, (k,)).batch_ranks(T).clustered.any()
 
 
-# --- what is refused -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("detector", [Contrast(), Contrast(scale="robust")])
 @pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+", "jab", Split(repeats=2)])
 def test_other_methods_are_refused(method, detector):
@@ -282,9 +268,6 @@ def test_what_judges_in_parts_refuses_it():
 
     with pytest.raises(ReconformError, match="a Dask collection is judged in parts"):
         distributed.discover(cad, da.from_array(new, chunks=(5, 3)))
-
-
-# --- files and the command line ------------------------------------------------------------------
 
 
 def test_prepared_rows_are_compared_with_each_other_too():

@@ -1,7 +1,5 @@
 """The contrast forest against one that is grown anew in every world; its worlds; what it finds."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

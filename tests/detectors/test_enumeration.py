@@ -1,7 +1,5 @@
 """Every detector in all worlds: numbers of any size, weights, and the guard of `contrast`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Extreme: scores against a plain version, and what carries them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from reconform import ConformalDetector
@@ -21,8 +19,7 @@ def plainly(rows, x):
     return -max(found)
 
 
-def test_scores_against_a_plain_version():
-    rng = np.random.default_rng(0)
+def test_scores_against_a_plain_version(rng):
     for n in (5, 12, 41):
         rows, new = rng.standard_t(2, size=(n, 3)), rng.normal(size=(6, 3)) * 3
         scores = Extreme().fit(rows).score_samples(new)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -214,9 +212,6 @@ def test_scores_that_are_not_one_number_per_row_are_refused(scores, blobs):
     words = "returned NaN for 1 of" if scores == "nan" else "one score per row"
     with pytest.raises(ValueError, match=words):
         ConformalDetector(Bad(), "split").fit(blobs[0])
-
-
-# --- models fitted elsewhere ---------------------------------------------------------------------
 
 
 def test_prefit_calibrates_a_model_as_it_is(blobs):

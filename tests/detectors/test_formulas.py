@@ -1,7 +1,5 @@
 """Mahalanobis and KDE: one formula against a refit for every new row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -70,9 +68,6 @@ def test_all_rows_with_each_new_row_are_those_of_refits(name, far):
     for parts in got:
         for a, b in zip(parts, expected, strict=True):
             assert np.allclose(a, b, **close)
-
-
-# --- units ---------------------------------------------------------------------------------------
 
 
 def scatter_units(rows):

@@ -38,9 +38,6 @@ def sample(n, d, seed=0, decimals=None):
     return X if decimals is None else X.round(decimals)
 
 
-# --- the kernels against plain Python ---------------------------------------------------------
-
-
 MASK = 2**64 - 1
 
 
@@ -143,9 +140,6 @@ def test_scores_keep_the_order_of_sums():
     assert (np.diff(conformity(sums, 100, 256)) > 0).all()
 
 
-# --- the law: scikit-learn's ------------------------------------------------------------------
-
-
 def sklearn_path_lengths(model, X):
     """Path length of every row in every tree of a scikit-learn forest."""
     lengths = np.empty((len(model.estimators_), len(X)))
@@ -178,9 +172,6 @@ def test_path_lengths_have_scikit_learns_law(parameters):
         assert ks_2samp(ours[:, r].round(6), theirs[:, r].round(6)).pvalue > 1e-6
 
 
-# --- shared trees -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("n", "parameters", "shares"),
     [
@@ -195,9 +186,6 @@ def test_sharing_is_chosen_by_the_number_of_rows(n, parameters, shares):
     detector = IForest(n_estimators=1, **parameters)
     ensemble = detector.fit_plan(sample(n, 2), Jackknife().plan(n), SEED.spawn(n + 1))
     assert isinstance(ensemble, LeaveOneOutForests) == shares
-
-
-# --- the detector alone -----------------------------------------------------------------------
 
 
 def test_constant_data_tells_nothing_apart():

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -20,9 +18,6 @@ from rows import few_valued
 
 def seeds_for(plan, seed=7):
     return np.random.SeedSequence(seed).spawn(plan.n_models + 1)
-
-
-# --- the detector ---------------------------------------------------------------------------
 
 
 # Rows that are not training rows: a training row that is a centre lies exactly on the edge of the
@@ -75,9 +70,6 @@ def test_more_samples_than_rows():
     assert model.max_samples_ == 5
 
 
-# --- random numbers -------------------------------------------------------------------------
-
-
 def test_splitmix64():
     """The first numbers that Vigna's splitmix64.c gives for the seed 0."""
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
@@ -109,9 +101,6 @@ def test_integers_below_are_exactly_uniform(span):
         assert word * span % 2**32 >= refused
 
 
-# --- draws ----------------------------------------------------------------------------------
-
-
 def numbered(n):
     return Contents.of(np.arange(float(n))[:, None])
 
@@ -134,9 +123,6 @@ def test_the_calibration_of_full_shows_the_sets_without_any_new_row(n):
     expected = 0.0 - reference_sums(X, centres, X) / (12 * UNIT)
     assert np.array_equal(ensemble.calibration.scores, expected)
     assert np.array_equal(ensemble.calibration.rows, np.arange(n))
-
-
-# --- kernels --------------------------------------------------------------------------------
 
 
 @given(st.data())
@@ -166,9 +152,6 @@ def test_kernels_equal_numpy(data):
     assert np.array_equal(flat, expected.T[chosen])
 
 
-# --- leave-one-out with shared sets ---------------------------------------------------------
-
-
 def test_sharing_is_automatic_above_a_thousand_rows():
     X = np.random.default_rng(0).normal(size=(1001, 2))
     for n, kind in ((1000, SeparateINNE), (1001, LeaveOneOutINNE)):
@@ -181,9 +164,6 @@ def test_sharing_is_automatic_above_a_thousand_rows():
     half = INNE(n_estimators=2, max_samples=0.5, share=True)
     plan = Jackknife().plan(40)
     assert isinstance(half.fit_plan(X[:40], plan, seeds_for(plan)), LeaveOneOutINNE)
-
-
-# --- difficult data -------------------------------------------------------------------------
 
 
 def test_distances_do_not_depend_on_the_road():

@@ -1,7 +1,5 @@
 """Kernel density: its bandwidth, and ties. What it shares is in test_formulas.py."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.neighbors import KernelDensity
@@ -29,9 +27,6 @@ def test_a_near_copy_does_not_hide_what_is_compared():
     assert ranks.at_most.tolist() == [2, 2, 1]
     assert ranks.below.tolist() == [1, 2, 1]
     assert ranks.at_most.tolist() == plus_ranks(lambda _: (Kernels(), np.asarray), X, new)
-
-
-# --- bandwidth and scales ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", ["none", "robust"])

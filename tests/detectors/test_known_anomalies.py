@@ -1,7 +1,5 @@
 """Known anomalies from elsewhere: they shape scores and choices, and leave the level intact."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression

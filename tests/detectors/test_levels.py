@@ -15,8 +15,6 @@ fails one comparison with probability 1e-5, and any of them with probability bel
 also checks that it would see a level half as large again with probability 0.99.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import norm

@@ -1,7 +1,5 @@
 """LOF by local repairs against models fitted from scratch (bit for bit), and scikit-learn's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Mahalanobis in exact arithmetic: ties are ties, and whatever overflows, no rank is too low."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -11,11 +9,7 @@ from sklearn.covariance import ledoit_wolf
 from formulas import Scatter
 from reconform import ConformalDetector, Full
 from reconform.detectors import Mahalanobis
-from reconform.detectors.mahalanobis import (
-    LEAST_LEFT,
-    RidgeUnits,
-    Whitened,
-)
+from reconform.detectors.mahalanobis import LEAST_LEFT, RidgeUnits, Whitened
 from rows import FILL, extremes
 
 SEED = np.random.SeedSequence(0)
@@ -85,9 +79,6 @@ def test_columns_that_are_nearly_functions_of_each_other(steepness):
             expected = 1 + sum(s <= inside[-1] for s in inside[:-1])
             assert rank >= expected
             assert steepness > 10**7 or rank == expected
-
-
-# --- ties, order, extremes -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1e6, 1e9, 1e12])
@@ -195,8 +186,7 @@ def test_the_learned_ridge_is_ledoit_and_wolfs(shape):
     assert RidgeUnits(Mahalanobis("auto")).of(X[::-1] * 2.0**7).tolist() == [exponent + 14]
 
 
-def test_learned_ridges_are_those_of_refits():
-    rng = np.random.default_rng(0)
+def test_learned_ridges_are_those_of_refits(rng):
     X, new = rng.lognormal(size=(9, 12)), rng.lognormal(sigma=2.0, size=(8, 12))
     for scale in ("none", "robust", "direction"):
         units = RidgeUnits(Mahalanobis("auto", scale))

@@ -1,7 +1,5 @@
 """Imputing, encoding and scaling as part of the algorithm: nothing of a held-out row leaks."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Missing numbers and categories inside a detector that scales: what separate fits give."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rarity: scores by counting, worlds against refits, exactness by enumeration, and power."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

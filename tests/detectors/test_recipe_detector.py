@@ -5,8 +5,6 @@ the registry, and every method, saving and loading, the study, `prepare` and the
 it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

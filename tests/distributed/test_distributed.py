@@ -256,10 +256,7 @@ def test_a_partition_that_lacks_a_column_is_named(threads):
         ({"fdr": 0}, "fdr must be a number strictly between 0 and 1"),
         ({"id_columns": ["score"]}, "id_columns must not have the names of results; got 'score'"),
         ({"id_columns": ["nr"]}, "data lacks 'nr'; it has 'flow', 'heat', 'speed'"),
-        (
-            {"data": NEW},
-            "a Dask array or a Spark DataFrame; got DataFrame",
-        ),
+        ({"data": NEW}, "a Dask array or a Spark DataFrame; got DataFrame"),
         ({"data": da.zeros(5)}, "data must have two dimensions; got a Dask array of 1"),
         ({"data": "folder"}, "got str. Read files by dask.dataframe.read_parquet"),
     ],

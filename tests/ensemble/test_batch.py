@@ -5,8 +5,6 @@ choice of the new ones is equally likely: for small sets all choices are gone th
 level of a list is a fraction and no estimate.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations
 

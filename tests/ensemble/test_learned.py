@@ -1,7 +1,5 @@
 """`method="learned"`: AdaDetect, against its definition; levels, and what breaks them."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The plus comparison: compiled kernels against a literal loop, exactly, ties included."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """One fit per model: what travels with a task, and that rows arrive as they were planned."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from joblib import parallel_config

@@ -1,7 +1,5 @@
 """The choice from the pool on a split: symmetric, exact, the same however the rows come."""
 
-from __future__ import annotations
-
 import pickle
 from collections import Counter
 from functools import reduce
@@ -37,9 +35,6 @@ def learning(monkeypatch):
     monkeypatch.setattr("reconform.detectors.auto.ENOUGH_TO_LEARN", 4)
 
 
-# --- evidence ------------------------------------------------------------------------------------
-
-
 def by_definition(held, pool, m, n):
     """The evidence, written down row by row."""
     held, total, found = sorted(held), len(pool), []
@@ -64,9 +59,6 @@ def test_evidence_is_the_definition(seed, s, n, m):
     values, counts = np.unique(pool, return_counts=True)
     got = evidence_of(held, values, counts, m / (n + m))
     assert got == pytest.approx(by_definition(held, pool, m, n), abs=1e-9)
-
-
-# --- nothing asks who is new ---------------------------------------------------------------------
 
 
 def worlds_of(choice, X, m):
@@ -123,9 +115,6 @@ def test_the_size_of_the_sample_does_not_matter_for_symmetry(learning, monkeypat
     assert len(next(iter(seen))[1]) == 14
 
 
-# --- the same answer ------------------------------------------------------------------------------
-
-
 def test_order_parts_and_threads_do_not_matter(rng):
     D, new = rows_with_anomalies()
     cad = ConformalDetector("auto", "split", random_state=0, n_jobs=1).fit(D)
@@ -148,9 +137,6 @@ def test_order_parts_and_threads_do_not_matter(rng):
     sent = pickle.loads(pickle.dumps(done))
     for part in parts:
         assert np.array_equal(sent.ranks(new[part]).scores, found.scores[part])
-
-
-# --- what it finds, and what is said of it --------------------------------------------------------
 
 
 def test_what_was_chosen_is_said_for_all_rows():

@@ -1,7 +1,5 @@
 """Full-conformal detection with any detector: one refit per row, and an exact level."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.neighbors import LocalOutlierFactor

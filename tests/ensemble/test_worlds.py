@@ -1,7 +1,5 @@
 """Certificates by the lists of few worlds, against every world gone through by itself."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Explanations of a row: what is unusual, which normal rows are near, what carries the score."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from html import escape
@@ -109,9 +107,8 @@ def test_lof_and_contrast_look_at_their_own_neighbours():
         np.testing.assert_allclose(detector.attribution(x, X).shares, parts / parts.sum())
 
 
-def test_the_shares_of_a_contrast_forest_are_votes_that_splits_add():
+def test_the_shares_of_a_contrast_forest_are_votes_that_splits_add(rng):
     """By a literal walk; and a feature that all anomalies show carries what a forest finds."""
-    rng = np.random.default_rng(0)
     D, T = rng.normal(size=(300, 8)), rng.normal(size=(150, 8))
     T[:15, 6] += 6
     cad = ConformalDetector("contrast-forest", "full", random_state=0).fit(D)

@@ -1,7 +1,5 @@
 """Tables that are made to break a reader: bounded in memory and time, refused in a sentence."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("resource")

@@ -1,7 +1,5 @@
 """Columns of every type that Arrow has: what is read, and that an unused one never matters."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 

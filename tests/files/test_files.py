@@ -1,7 +1,5 @@
 """Tables on disk: what is read, what is refused and with which words, what is written."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import decimal
@@ -23,13 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconform.files import (
-    InputError,
-    Layout,
-    open_batches,
-    open_output,
-    read_reference,
-)
+from reconform.files import InputError, Layout, open_batches, open_output, read_reference
 from reconform.files import source as sources
 from reconform.files.source import open_source, opened_once
 from reconform.frames import label_code

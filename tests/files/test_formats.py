@@ -1,7 +1,5 @@
 """A file format is one row: this follows the recipe of docs/architecture.md with a toy format."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The fuzzer of tables finds what it is there to find, and finds nothing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

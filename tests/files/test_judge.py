@@ -1,7 +1,5 @@
 """A file in two passes: the same as the whole batch at once, whatever the batches."""
 
-from __future__ import annotations
-
 import io
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """What columns are used as where nobody says it: ordinary tables, ugly cells, dates."""
 
-from __future__ import annotations
-
 import bz2
 import datetime
 import lzma
@@ -301,9 +299,8 @@ def test_a_database_is_a_sentence_with_the_statement_that_writes_a_file(name, tm
 
 
 @pytest.mark.parametrize("ordered", ["when", "size"])
-def test_a_column_made_of_the_time_says_nothing_of_the_order(ordered, here):
+def test_a_column_made_of_the_time_says_nothing_of_the_order(ordered, here, rng):
     """Hours follow the rows by themselves; another column that does is found."""
-    rng = np.random.default_rng(0)
     for name, n, start in (("a", 400, "2024-01-01"), ("b", 200, "2024-03-01")):
         frame = pd.DataFrame(
             {
@@ -319,9 +316,8 @@ def test_a_column_made_of_the_time_says_nothing_of_the_order(ordered, here):
     assert "when: hour" not in said.split("flagged")[0]
 
 
-def test_the_hour_alone_is_not_advised_as_the_time(here):
+def test_the_hour_alone_is_not_advised_as_the_time(here, rng):
     """Where the day stands in another column, an hour comes again every day."""
-    rng = np.random.default_rng(0)
     for name, n in (("a", 400), ("b", 100)):
         hours = [f"{k % 24:02d}.00.00" for k in range(n)]
         waves = np.sin(np.arange(n) / 9) + 0.1 * rng.normal(size=n)

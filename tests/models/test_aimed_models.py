@@ -1,7 +1,5 @@
 """Aimed model files: refused, or scored with, within limits of memory and time; see `aimed`."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

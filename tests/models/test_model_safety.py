@@ -1,7 +1,5 @@
 """What a model file may not do to whoever loads it, however it was written."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Saved models: the same numbers after a round trip, and a refusal of everything else."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -38,11 +36,7 @@ from reconform import (
     Resampling,
     Split,
 )
-from reconform.detectors import (
-    INNE,
-    KNN,
-    IForest,
-)
+from reconform.detectors import INNE, KNN, IForest
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
 from reconform.records import OneOf, Plain, Record

@@ -1,7 +1,5 @@
 """The report: exact numbers, honest words, safe text, one whole file."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The page in a real browser, with the network off: what a reader does, and what they see."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import importlib.util
 from fractions import Fraction
 from itertools import combinations, product

@@ -1,7 +1,5 @@
 """Conditional calibration: the shortcuts are the enumeration of all worlds, bit for bit."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

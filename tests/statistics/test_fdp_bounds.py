@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import accumulate, combinations, product
 from math import comb

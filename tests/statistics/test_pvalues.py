@@ -1,7 +1,5 @@
 """Every method x variant x φ against the literal Algorithm 1, ties included."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

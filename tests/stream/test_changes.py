@@ -1,7 +1,5 @@
 """Alarms that go on: the statistics, their run lengths, when a change began, and crashes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Conformal test martingales: uniform p-values, Ville's bound, what is refused, what survives."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -15,8 +13,6 @@ from reconform.statistics.ranks import row_uniforms
 from reconform.stream import ExchangeabilityMonitor
 from reconform.stream.monitor import OrderedScores, SimpleJumper
 from streams import calibrated
-
-# --- ranks among all that came before ------------------------------------------------------------
 
 
 @given(
@@ -74,9 +70,6 @@ def test_p_values_are_smoothed_ranks_among_calibration_and_stream(rng):
         assert p[j] == expected
 
 
-# --- martingales ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("past", [[], [0.01], [0.9, 0.3, 0.02, 0.6]])
 def test_bets_are_fair(past):
     """Whatever has happened, a uniform p-value leaves the capital as it is on average."""
@@ -100,9 +93,6 @@ def test_the_simple_jumper_is_algorithm_1():
         total = sum(capital.values())
         expected.append(math.log(total))
     assert SimpleJumper().advance(p) == pytest.approx(expected, rel=1e-10)
-
-
-# --- alarms --------------------------------------------------------------------------------------
 
 
 def test_a_shift_is_noticed_soon():

@@ -1,7 +1,5 @@
 """Decisions as rows arrive: batches, crashes, and journals that anyone may have written."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """False-alarm budgets: the cut-off, what is promised, and that it is kept."""
 
-from __future__ import annotations
-
 import re
 import warnings
 

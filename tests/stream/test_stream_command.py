@@ -1,7 +1,5 @@
 """`reconform stream`, rows as dicts, and rows that come again after a kill."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import json

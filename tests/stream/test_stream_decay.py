@@ -1,7 +1,5 @@
 """LORD with memory decay: the package's own decisions, journals, and what is said of it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

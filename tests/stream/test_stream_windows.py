@@ -1,7 +1,5 @@
 """Micro-batches: windows, their lists, what is said of them, and crashes."""
 
-from __future__ import annotations
-
 import re
 import warnings
 
@@ -24,9 +22,6 @@ def stream_of(seed, rows=500, share=0.1):
     return np.where(rng.random((rows, 1)) < share, -1.0, rng.uniform(size=(rows, 1)))
 
 
-# --- windows -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "rule",
     [
@@ -44,9 +39,6 @@ def test_a_window_is_decided_as_discover_decides_it(cad, rule):
         assert np.array_equal(window.mask, found.mask)
         assert np.array_equal(window.p_values, found.p_values)
         assert window.count > 3
-
-
-# --- what is said --------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:in a window")

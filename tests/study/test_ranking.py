@@ -1,7 +1,5 @@
 """Choose and compare: the ranking of a study, its recommendation, and files with labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +28,6 @@ def results(power, fdr=None):
     ]
     names = ("dataset", "detector", "method", "draw", "cfdr", "cpower")
     return {name: [row[k] for row in rows] for k, name in enumerate(names)}
-
-
-# --- the ranking ---------------------------------------------------------------------------------
 
 
 def test_differences_are_taken_draw_by_draw(rng):
@@ -90,9 +85,6 @@ def test_what_did_not_run_everywhere_is_not_ranked():
     assert "b with full" in str(ranking)
 
 
-# --- what can be run, and what it takes ----------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(3)
@@ -143,9 +135,6 @@ def test_auto_is_not_run_twice_and_is_what_it_stands_for(data):
     assert same.power == alone.power
 
 
-# --- the recommendation --------------------------------------------------------------------------
-
-
 def test_nothing_is_recommended_where_nothing_is_found(rng):
     X = rng.normal(size=(60, 2))
     study = Study([("noise", X, np.arange(60) % 6 == 0)], ["knn"], ["split"], SMALL).run()
@@ -163,9 +152,6 @@ def test_a_frame_with_text_in_python(data):
     assert study.recommendation().python.startswith("ConformalDetector(Prepare('")
 
 
-# --- files ---------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def here(tmp_path, monkeypatch, data):
     _, X, y = data
@@ -179,9 +165,6 @@ def here(tmp_path, monkeypatch, data):
     new = frame.sample(60, random_state=0).drop(columns="broken")
     new.to_csv("new.csv", index=False, sep=";", decimal=",")
     return tmp_path
-
-
-# --- files with labels ---------------------------------------------------------------------------
 
 
 def test_only_normal_rows_are_the_reference(tmp_path):

@@ -1,7 +1,5 @@
 """The paper's tables in results/: layout, comparison, charts, and that what is stored fits."""
 
-from __future__ import annotations
-
 import doctest
 from pathlib import Path
 
@@ -28,8 +26,6 @@ def study():
     data = ("blobs", X, np.repeat([0, 1], [90, 12]))
     return Study([data], ["knn"], methods, Protocol(draws=2, test_sets=3, folds=4)).run()
 
-
-# --- tables -------------------------------------------------------------------------------------
 
 PAPER_COLUMNS = columns_of(
     {
@@ -160,9 +156,6 @@ def test_examples(module):
     assert (failed, tried > 1) == (0, True)
 
 
-# --- comparison ---------------------------------------------------------------------------------
-
-
 def cell(method, fdr, power):
     return Cell("wbc", "knn", method, Estimate(*fdr, 100), Estimate(*power, 100), 0.1)
 
@@ -212,9 +205,6 @@ def test_bad_references(tmp_path):
     one = Cell("wbc", "knn", "cv", Estimate(0, float("nan"), 1), Estimate(0, float("nan"), 1), 0.1)
     with pytest.raises(ValueError, match="at least two draws"):
         compare_cells([one], read_reference("paper"))
-
-
-# --- charts -------------------------------------------------------------------------------------
 
 
 def test_chart_of_results(study, tmp_path):

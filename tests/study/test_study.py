@@ -1,7 +1,5 @@
 """The study: protocol against literal loops, kill and resume."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path

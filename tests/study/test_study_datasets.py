@@ -1,7 +1,5 @@
 """Data sets: the user's own, those of the paper, and what goes wrong."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -38,9 +36,6 @@ def served(data_folder, tmp_path, monkeypatch):
     return tmp_path / "42_WBC.npz"
 
 
-# --- the paper's eight, which are read in results/ -----------------------------------------------
-
-
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_papers_data_sets(name, data_folder):
     data = load(name)
@@ -73,9 +68,6 @@ def test_addresses_are_pinned():
     assert paper_data.BASE_URL.startswith("https://raw.githubusercontent.com/Minqi824/ADBench/")
     assert paper_data.COMMIT in paper_data.BASE_URL
     assert all(len(digest) == 64 for _, digest in REGISTRY.values())
-
-
-# --- the user's own -----------------------------------------------------------------------------
 
 
 def test_three_formats_are_the_same_data(tmp_path):

@@ -1,7 +1,5 @@
 """The page of a time series: its events and lines, as a browser shows them."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

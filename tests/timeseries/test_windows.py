@@ -1,7 +1,5 @@
 """Windows: how rows are cut, what forecasts miss, events, and how often there is a list."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -31,8 +29,7 @@ def judged(reference, new, windows):
     return fit(reference, windows, random_state=0).discover(new, units=windows)
 
 
-def test_a_forecast_is_a_regression_on_the_values_before():
-    rng = np.random.default_rng(0)
+def test_a_forecast_is_a_regression_on_the_values_before(rng):
     z = lfilter([1], [1, -0.6, 0.2], rng.normal(size=2_000))[:, None]
     starts, seconds = np.zeros(2_000, dtype=np.intp), np.arange(2_000.0)
     parts = np.arange(2_000) * PARTS // 2_000
@@ -66,14 +63,13 @@ def test_windows_do_not_reach_over_gaps_or_series():
     assert _cut(starts, np.ones(25, dtype=bool), 4).tolist() == [0, 5, 10, 15, 20, 25]
 
 
-def test_the_order_of_rows_in_a_file_does_not_matter():
+def test_the_order_of_rows_in_a_file_does_not_matter(rng):
     rows = pd.concat([hourly(400, 1, name="a"), hourly(300, 2, 50.0, name="b")])
     new = pd.concat(
         [hourly(100, 3, start="2025-01-01", name="b"), hourly(90, 4, start="2025-01-01", name="a")]
     )
     windows = Windows("when", "machine")
     there = judged(rows, new, windows)
-    rng = np.random.default_rng(0)
     shuffled = judged(rows.iloc[rng.permutation(700)], new.iloc[rng.permutation(190)], windows)
     assert sorted(zip(there.index, there.p_values, strict=True)) == sorted(
         zip(shuffled.index, shuffled.p_values, strict=True)
