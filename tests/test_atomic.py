@@ -23,6 +23,7 @@ from reconform.atomic import (
     write_atomic,
 )
 from reconform.files import open_output
+from refusals import refused
 
 
 def mode(path):
@@ -131,8 +132,7 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path):
     def wrong():
         raise RuntimeError("wrong")
 
-    with pytest.raises(RuntimeError, match="wrong"):
-        write_three(tmp_path, wrong)
+    refused("wrong", write_three, tmp_path, wrong, error=RuntimeError)
     assert names(tmp_path) == ["old"]
     assert (tmp_path / "old").read_text() == "precious"
 
@@ -175,8 +175,7 @@ def test_one_file_by_many_names(tmp_path, here):
         with pytest.raises(ValueError, match=r"^--output .* and NEW new\.csv are the same file"):
             check_apart({"--output": same}, {"NEW": "new.csv"})
     for one, other in (("a.csv", "sub/../a.csv"), ("a.csv", "A.csv")):
-        with pytest.raises(ValueError, match="are the same file"):
-            check_apart({"--output": one, "--report": other}, {})
+        refused("are the same file", check_apart, {"--output": one, "--report": other}, {})
     check_apart({"--output": "a.csv", "--report": "sub/a.csv"}, {"NEW": "new.csv"})
     check_apart({"--output": "/dev/null", "--report": "/dev/null"}, {"NEW": "/dev/null"})
 
@@ -219,13 +218,11 @@ def test_every_writer_is_careful(writers, name, tmp_path, monkeypatch):
     os.umask(umask)
     assert mode(path) == 0o666 & ~umask
     path.write_text("precious")
-    with pytest.raises(FileExistsError, match=r"it exists already; replace it with `overwrite=T"):
-        write(path)
+    refused(r"it exists already; replace it with `overwrite=T", write, path, error=FileExistsError)
     for function in ("fsync", "replace"):
         with monkeypatch.context() as failing:
             failing.setattr(os, function, lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-            with pytest.raises(OSError, match="disk full"):
-                write(path, overwrite=True)
+            refused("disk full", write, path, overwrite=True, error=OSError)
         assert path.read_text() == "precious"
         assert names(tmp_path) == [name]
     link = tmp_path / f"link-{name}"

@@ -12,12 +12,13 @@ from sklearn.model_selection import KFold
 
 from commands import run
 from commands import run_json as said
-from reconform import ConformalDetector, ReconformError, Resampling, load, review
+from reconform import ConformalDetector, Resampling, load, review
 from reconform import save as save_model
 from reconform.cleaning import to_look_at
 from reconform.detectors import KNN
 from reconform.files import open_output
 from reconform.methods import Bootstrap
+from refusals import refused
 
 NAMES = ["temperature", "flow", "pressure"]
 BY_KNN = ["--detector", "knn"]
@@ -104,8 +105,7 @@ def test_methods_that_do_not_score_every_row_are_refused(method):
     X = np.random.default_rng(0).normal(size=(30, 2))
     detector = "knn" if method == "split" else _Fixed()
     cad = ConformalDetector(detector, method, random_state=0).fit(X)
-    with pytest.raises(ReconformError, match=f"{method} has one of the calibration rows only"):
-        review(cad)
+    refused(f"{method} has one of the calibration rows only", review, cad)
 
 
 class _Fixed:
@@ -123,8 +123,7 @@ def test_rows_that_no_model_held_out_are_refused():
     cad = ConformalDetector("knn", Bootstrap(draws=2), random_state=0).fit(X)
     missing = 30 - len(cad.calibration_)
     assert missing
-    with pytest.raises(ReconformError, match=f"{missing} of 30 rows were held out by none"):
-        review(cad)
+    refused(f"{missing} of 30 rows were held out by none", review, cad)
 
 
 @pytest.mark.filterwarnings("ignore:all 2 calibration scores are equal")
@@ -237,13 +236,11 @@ def test_lists_of_a_cleaned_reference_say_what_is_still_proven(tmp_path, rng):
             assert told.startswith("Measured, not proven: 15 of 300 reference rows were marked")
             assert "(If these are all of its anomalies, and no normal rows: " in told
         found = one.discover(new)
-        with pytest.raises(ReconformError, match=r"fdp_bound is not proven .* 15 were"):
-            found.fdp_bound()
+        refused(r"fdp_bound is not proven .* 15 were", found.fdp_bound)
         assert found.first().bound is None
         assert "confidence" not in str(found.first())
     assert "Measured" not in cad.fit(X).discover(new).claim.full
-    with pytest.raises(ReconformError, match="left_out must be an integer of at least 0"):
-        cad.fit(X, left_out=-1)
+    refused("left_out must be an integer of at least 0", cad.fit, X, left_out=-1)
 
 
 def test_what_it_says(here):

@@ -7,6 +7,7 @@ import pytest
 from reconform import ConformalDetector, Discoveries
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.statistics.certificates import Claim
+from refusals import refused
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
@@ -51,8 +52,7 @@ def test_the_most_unusual_come_first_and_scores_break_ties(found):
     assert found.to_frame().index.tolist() == ["c", "<b>", "a", "d"]
     assert found.to_frame(order="input").index.tolist() == ["a", "<b>", "c", "d"]
     assert found.to_frame()["anomaly"].tolist() == [True, True, False, False]
-    with pytest.raises(ValueError, match="Did you mean 'input'"):
-        found.to_frame(order="inputs")
+    refused("Did you mean 'input'", found.to_frame, order="inputs")
 
 
 def test_the_repr_tells_the_story(found):

@@ -16,6 +16,7 @@ from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.joint import JointGrid, JointRanks, JointStepUp
 from reconform.stream import ChangeMonitor, ExchangeabilityMonitor, FalseAlarmBudget, MicroBatches
+from refusals import refused
 
 SIZES = (19, 7, 12)
 
@@ -307,8 +308,7 @@ def test_rules_that_groups_cannot_have():
     X, groups, new, theirs = two_types()
     cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=groups)
     for asked in ({"conditional": "simes"}, {"procedure": "ebh"}):
-        with pytest.raises(ReconformError, match=r"`.*` cannot be used with `groups`"):
-            cad.discover(new, groups=theirs, **asked)
+        refused(r"`.*` cannot be used with `groups`", cad.discover, new, groups=theirs, **asked)
 
 
 def test_a_model_per_group_calibrates_on_rows_of_this_group(monkeypatch, tmp_path, rng):
@@ -346,21 +346,16 @@ def test_methods_and_labels_that_are_refused():
         with pytest.raises(ReconformError, match=r"no ranks within groups; use `method=.full.`"):
             ConformalDetector("knn", method, random_state=0).fit(X, groups=groups)
     cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=groups)
-    with pytest.raises(ReconformError, match="give `groups`, one label per row"):
-        cad.discover(new)
-    with pytest.raises(ReconformError, match="65 rows, 3 labels"):
-        cad.p_values(new, groups=["a"] * 3)
+    refused("give `groups`, one label per row", cad.discover, new)
+    refused("65 rows, 3 labels", cad.p_values, new, groups=["a"] * 3)
     with pytest.raises(ReconformError, match="no label for 1 rows, the first of them row 0"):
         cad.p_values(new, groups=[None, *theirs[1:]])
-    with pytest.raises(ReconformError, match="needs ranks in one calibration set"):
-        cad.discover(new, groups=theirs).fdp_bound()
-    with pytest.raises(ReconformError, match="within groups"):
-        cad.threshold()
+    refused("needs ranks in one calibration set", cad.discover(new, groups=theirs).fdp_bound)
+    refused("within groups", cad.threshold)
     with pytest.raises(ReconformError, match="`anomalies` do not go with `groups`"):
         ConformalDetector("contrast", "full").fit(X, groups=groups, anomalies=new[-2:])
     plain = ConformalDetector("knn", "split", random_state=0).fit(X)
-    with pytest.raises(ReconformError, match="fitted without groups"):
-        plain.discover(new, groups=theirs)
+    refused("fitted without groups", plain.discover, new, groups=theirs)
     alone = np.where(np.arange(len(groups)) == 0, "c", groups)
     with pytest.raises(ReconformError, match="group 'c': a detector of its own needs"):
         ConformalDetector("knn", "full", group_models=True).fit(X, groups=alone)
@@ -387,8 +382,7 @@ def test_streams_refuse_groups_before_a_row_comes(begin, single):
     X, groups, *_ = two_types()
     labels = ["x"] * len(X) if single else groups
     cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=labels)
-    with pytest.raises(ReconformError, match="rows of a stream are ranked without groups"):
-        begin(cad)
+    refused("rows of a stream are ranked without groups", begin, cad)
 
 
 # --- files, models -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from reconform.randomness import Streams, root_seed
+from refusals import refused
 
 
 def state(seed):
@@ -30,5 +31,4 @@ def test_a_seed_sequence_is_copied_so_that_its_children_repeat():
 
 @pytest.mark.parametrize("bad", ["x", -1, 1.5])
 def test_what_is_no_seed_is_refused(bad):
-    with pytest.raises(ValueError, match="random_state must be"):
-        root_seed(bad)
+    refused("random_state must be", root_seed, bad)

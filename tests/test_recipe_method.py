@@ -12,12 +12,12 @@ import pytest
 
 import reconform
 from reconform import ConformalDetector, Resampling
-from reconform.errors import ReconformError
 from reconform.grouping import check_groupable
 from reconform.methods import METHODS, Method, MethodRow, Plan, method_names, named, resolve_method
 from reconform.models import load, save
 from reconform.statistics.certificates import TABLE
 from reconform.study.subjects import name_of
+from refusals import refused
 
 
 class Halves(Method):
@@ -66,8 +66,7 @@ def test_a_row_is_enough(registered, detector, tmp_path):
     assert cad.rank(new, variant="plus").at_most.shape == (30,)
     assert named(resolve_method("halves")) == ("halves", {})
     assert name_of(Halves) == "Halves"
-    with pytest.raises(ReconformError, match=r"halves.* has no ranks within groups"):
-        check_groupable(cad.plan_, "halves+")
+    refused(r"halves.* has no ranks within groups", check_groupable, cad.plan_, "halves+")
 
 
 def test_an_object_of_the_method_is_saved_too(registered, tmp_path):

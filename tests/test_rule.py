@@ -21,6 +21,7 @@ from reconform.statistics import PROCEDURES, p_values_of, ranks_of
 from reconform.statistics.certificates import VALIDITY, Validity
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import Outcome, Procedure, counted_names, procedures_markdown
+from refusals import refused
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,8 +53,7 @@ def cad(data):
     ],
 )
 def test_a_rule_checks_itself(given, message):
-    with pytest.raises(ValueError, match=message):
-        Rule(**given)
+    refused(message, Rule, **given)
 
 
 def test_levels_are_exact():
@@ -89,8 +89,7 @@ def test_what_counts_cannot_decide_is_refused_before_a_row_is_read(cad, data, tm
     with pytest.raises(ValueError, match="procedure must be one of 'bh', 'by', 'storey'; got"):
         cad.decide_counts(RankCounts(100, cad.calibration_.fingerprint), Rule(procedure="ebh"))
     repeated = ConformalDetector("knn", Split(repeats=3), random_state=0).fit(data[0])
-    with pytest.raises(ValueError, match="needs one model"):
-        judge_file(repeated, missing, rule=Rule(conditional="simes"))
+    refused("needs one model", judge_file, repeated, missing, rule=Rule(conditional="simes"))
 
 
 def test_the_one_door_to_ranking(data):
@@ -136,8 +135,7 @@ def test_p_values_on_a_grid_are_decided_exactly():
     p = [0.1, 1.0, 1.0]
     assert Rule(fdr=0.3).decide_p_values(p, n_calibration=9).mask.tolist() == [True, False, False]
     assert not Rule(fdr=0.3).decide_p_values(p).mask.any()
-    with pytest.raises(ValueError, match="multiples of 1/4"):
-        Rule().decide_p_values(p, n_calibration=3)
+    refused("multiples of 1/4", Rule().decide_p_values, p, n_calibration=3)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +148,7 @@ def test_p_values_on_a_grid_are_decided_exactly():
     ],
 )
 def test_scores_that_are_none_are_refused(calibration, new, larger_is, message):
-    with pytest.raises(ValueError, match=message):
-        p_values_of(calibration, new, larger_is=larger_is)
+    refused(message, p_values_of, calibration, new, larger_is=larger_is)
 
 
 # Benjamini-Hochberg at half the level, as the one row that the recipe asks for.

@@ -6,7 +6,7 @@ import pytest
 from sklearn.ensemble import IsolationForest
 
 from reconform import ConformalDetector, discover_scores, report
-from reconform.errors import ReconformError
+from refusals import refused
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.normal(size=(600, 3)), RNG.normal(size=(100, 3))
@@ -42,7 +42,5 @@ def test_labels_groups_rules_and_reports_are_those_of_rows(model, tmp_path):
 
 
 def test_scores_of_another_shape_are_refused():
-    with pytest.raises(ReconformError, match=r"`new` must be one score per row; .* \(100, 3\)"):
-        discover_scores(X[:, 0], NEW)
-    with pytest.raises(ReconformError, match="NaN"):
-        discover_scores(X[:, 0], np.array([1.0, np.nan]))
+    refused(r"`new` must be one score per row; .* \(100, 3\)", discover_scores, X[:, 0], NEW)
+    refused("NaN", discover_scores, X[:, 0], np.array([1.0, np.nan]))

@@ -16,6 +16,7 @@ from reconform import ConformalDetector, ReconformError, Rule, Weights
 from reconform.cli import main
 from reconform.ensemble import AugmentedScores
 from reconform.statistics.weighted import ranks_by_refits, ranks_of_one_model, whole_weights
+from refusals import refused
 
 
 def in_units(reference, own):
@@ -302,13 +303,10 @@ def test_estimates_that_are_refused():
     cad = ConformalDetector("knn", "full").fit(D)
     with pytest.raises(ReconformError, match="there is none for estimated weights"):
         cad.discover(T, weights=Weights.estimate(D, T), validity="proven")
-    with pytest.raises(ReconformError, match="tables with the same columns"):
-        Weights.estimate(D, T[:, :1])
-    with pytest.raises(ReconformError, match="at least 5 rows of both tables"):
-        Weights.estimate(D, T[:3])
+    refused("tables with the same columns", Weights.estimate, D, T[:, :1])
+    refused("at least 5 rows of both tables", Weights.estimate, D, T[:3])
     smoothed = ConformalDetector("knn", "full", ties="randomized", random_state=0).fit(D)
-    with pytest.raises(ReconformError, match="ties='conservative'"):
-        smoothed.discover(T, weights=Weights.estimate(D, T))
+    refused("ties='conservative'", smoothed.discover, T, weights=Weights.estimate(D, T))
 
 
 def test_estimates_are_near_the_truth():

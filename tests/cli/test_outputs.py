@@ -11,6 +11,7 @@ import pytest
 
 from commands import run, run_json
 from reconform.files import Layout
+from refusals import refused
 
 QUICK = ["--detector", "knn", "--method", "jackknife+"]
 DETECT = ["detect", "normal.csv", "new.csv", *QUICK]
@@ -215,5 +216,4 @@ def test_other_values_are_text(here, option):
 def test_delimiters_that_cannot_be(here, delimiter):
     said = run(*DETECT, "--delimiter", delimiter, code=2).stderr
     assert "one ASCII character" in said
-    with pytest.raises(ValueError, match="delimiter must be one ASCII character"):
-        Layout(delimiter=delimiter)
+    refused("delimiter must be one ASCII character", Layout, delimiter=delimiter)

@@ -12,6 +12,7 @@ from reconform.cli import declare, main
 from reconform.cli.declare import SPELLED, in_options
 from reconform.files import read_reference
 from reconform.rule import Rule
+from refusals import refused
 
 SOURCE = Path(reconform.__file__).parent
 OPTIONS = {
@@ -73,8 +74,7 @@ def test_an_option_is_spelled_as_it_was_declared():
 
 def test_python_is_told_of_parameters(tmp_path):
     (tmp_path / "text.csv").write_text("a,b\nx,2\n1,3\n2,3\n")
-    with pytest.raises(ValueError, match=r"with `missing`, .* `drop`; .* `categories`\.$"):
-        read_reference(tmp_path / "text.csv")
+    refused(r"with `missing`, .* `drop`; .* `categories`\.$", read_reference, tmp_path / "text.csv")
     assert Rule(0.1).warning(10, 1_000).endswith("or a higher `fdr`.")
 
 

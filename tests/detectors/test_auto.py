@@ -30,6 +30,7 @@ from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize
 from reconform.models import load, save
+from refusals import refused
 
 SEED = np.random.SeedSequence(20261116)
 LEVELS = [Fraction(level, 100) for level in (5, 10, 15, 20)]
@@ -367,16 +368,14 @@ class Frozen(KNN):
 )
 def test_what_cannot_be_chosen_from(candidates, method, message):
     D, _ = rows_with_anomalies()
-    with pytest.raises(ReconformError, match=message):
-        ConformalDetector(candidates, method).fit(D)
+    refused(message, ConformalDetector(candidates, method).fit, D)
 
 
 def test_what_a_choice_on_a_split_has_no_theorem_for():
     D, new = rows_with_anomalies()
     cad = ConformalDetector(SOME[:3], "split", random_state=0).fit(D)
     for more in ({}, {"false_alarms": 2}):
-        with pytest.raises(ReconformError, match="known before new rows are"):
-            cad.discover(new, conditional="simes", **more)
+        refused("known before new rows are", cad.discover, new, conditional="simes", **more)
 
 
 class Slowly(NativeDetector):
@@ -474,10 +473,8 @@ def test_a_function_may_be_a_candidate(method, tmp_path, rng):
     by_function = next(one for one in found.choice if one.name == "middle_out")
     if method == "full":
         assert by_function.alone == alone.discover(new, fdr=0.3).count
-    with pytest.raises(ValueError, match="state larger_is"):
-        ConformalDetector(["knn", middle_out], method).fit(X)
-    with pytest.raises(ValueError, match="middle_out"):
-        save(several, tmp_path / "model.rcad")
+    refused("state larger_is", ConformalDetector(["knn", middle_out], method).fit, X)
+    refused("middle_out", save, several, tmp_path / "model.rcad")
     assert not (tmp_path / "model.rcad").exists()
 
 

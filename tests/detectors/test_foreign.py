@@ -16,6 +16,7 @@ from sklearn.svm import OneClassSVM
 from reconform import BatchDependenceError, Bootstrap, ConformalDetector, ReconformError
 from reconform.detectors.foreign import adapt
 from reconform.ensemble.refitting import probe_batch_dependence
+from refusals import refused
 
 pyod = pytest.importorskip("pyod", reason="needs reconform[pyod]")
 
@@ -139,15 +140,13 @@ def test_every_model_gets_its_own_seed_whatever_the_template_says(blobs):
     ids=["ambiguous", "no scores", "not novelty", "class", "number"],
 )
 def test_what_is_no_detector_is_refused_in_words(detector, words, blobs):
-    with pytest.raises(ValueError, match=words):
-        ConformalDetector(detector, "split").fit(blobs[0])
+    refused(words, ConformalDetector(detector, "split").fit, blobs[0])
 
 
 def test_larger_is_settles_what_the_interface_leaves_open(blobs):
     cad = ConformalDetector(Ambiguous(), "split", larger_is="anomalous", random_state=0)
     assert cad.fit(blobs[0]).p_values(blobs[1])[30:].max() < 0.1
-    with pytest.raises(ValueError, match="Did you mean 'anomalous'"):
-        adapt(Ambiguous(), "anomalou")
+    refused("Did you mean 'anomalous'", adapt, Ambiguous(), "anomalou")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -210,8 +209,7 @@ def test_scores_that_are_not_one_number_per_row_are_refused(scores, blobs):
             return np.zeros((len(X), 2)) if scores == "shape" else np.float64(1.0)
 
     words = "returned NaN for 1 of" if scores == "nan" else "one score per row"
-    with pytest.raises(ValueError, match=words):
-        ConformalDetector(Bad(), "split").fit(blobs[0])
+    refused(words, ConformalDetector(Bad(), "split").fit, blobs[0])
 
 
 def test_prefit_calibrates_a_model_as_it_is(blobs):
@@ -230,8 +228,7 @@ def test_prefit_calibrates_a_model_as_it_is(blobs):
 def test_frozen_models_are_not_refitted(method, blobs):
     model = FrozenEstimator(IsolationForest(n_estimators=20).fit(blobs[0]))
     for frozen in (model, make_pipeline(StandardScaler(), model)):
-        with pytest.raises(ValueError, match="method='prefit'"):
-            ConformalDetector(frozen, method).fit(blobs[0])
+        refused("method='prefit'", ConformalDetector(frozen, method).fit, blobs[0])
 
 
 def test_frozen_pyod_models_keep_their_direction(blobs):

@@ -22,6 +22,7 @@ from reconform.detectors.knn.ensembles import (
 from reconform.detectors.knn.search import FORMULAS, TreeSearch, WideSearch, make_search
 from reconform.randomness import Streams
 from refits import assert_same_ensemble, plans, refits
+from refusals import refused
 from rows import DATA, grid, normal
 
 NONE = Streams(np.random.SeedSequence(0), 1000)  # kNN draws nothing
@@ -65,8 +66,7 @@ class TestAgainstPyOD:
         left += [weighted, type("Altered", (pyod.KNN,), {})(), KNN(), "knn", None]
         assert all(map(KNN.takes, [pyod.KNN(), pyod.KNN(metric="cityblock")]))
         assert not any(map(KNN.takes, left))
-        with pytest.raises(ValueError, match=r"must be a pyod.models.knn.KNN object; got KNN"):
-            KNN.from_pyod(KNN())
+        refused(r"must be a pyod.models.knn.KNN object; got KNN", KNN.from_pyod, KNN())
 
     @pytest.mark.parametrize("metric", FORMULAS)
     def test_twins_have_the_same_numbers(self, metric):
@@ -330,8 +330,7 @@ class TestEstimator:
 
     def test_too_few_rows(self):
         X = np.arange(8.0)[:, None]
-        with pytest.raises(ValueError, match=r"this model has n_samples = 4. Use fewer"):
-            KNN().fit(X[:4])
+        refused(r"this model has n_samples = 4. Use fewer", KNN().fit, X[:4])
         with pytest.raises(ValueError, match=r"all rows but one, has n_samples = 4"):
             KNN().fit_plan(X[:5], Jackknife().plan(5), NONE)
         with pytest.raises(ValueError, match=r"at least 5 .* the reference has n_samples = 4"):

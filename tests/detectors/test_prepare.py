@@ -13,6 +13,7 @@ from reconform import ConformalDetector, CrossValidation
 from reconform.content import sorted_by_content
 from reconform.detectors.prepare import make_prepared, prepared
 from reconform.tables import Feature, describe, restore
+from refusals import refused
 
 UNSEEN = -1.0  # no code of the reference
 FEATURES = (Feature("x"), Feature("colour", ("blue", "green", "red")), Feature("y"))
@@ -112,7 +113,5 @@ def test_descriptions_are_plain_data():
         {"name": "x", "kind": "number", "labels": ["a"]},
         {"name": "x", "kind": "number", "more": 1},
     ):
-        with pytest.raises(ValueError, match="feature"):
-            restore([entry])
-    with pytest.raises(ValueError, match="distinct"):
-        restore(describe([Feature("x"), Feature("x")]))
+        refused("feature", restore, [entry])
+    refused("distinct", restore, describe([Feature("x"), Feature("x")]))

@@ -22,9 +22,10 @@ from reconform.detectors import DETECTORS, NativeDetector, resolve_detector
 from reconform.detectors.prepare import make_prepared
 from reconform.detectors.registry import Entry, named
 from reconform.ensemble.refitting import FullRefit
-from reconform.errors import BatchDependenceError, ReconformError
+from reconform.errors import BatchDependenceError
 from reconform.models import inspect, load, save
 from reconform.records import Array, DetectorRecord
+from refusals import refused
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -136,8 +137,7 @@ def test_files_from_elsewhere_are_checked(tmp_path):
     for change in ({"native": "Popen"}, {"fitted": {}}, {"parameters": {"dict": [["code", 1]]}}):
         forged = {**model, "estimators": [{**entry, **change}]}
         forge(path, {**members, "model.json": json.dumps(forged).encode()})
-        with pytest.raises(ReconformError, match="damaged"):
-            load(path)
+        refused("damaged", load, path)
 
 
 class BatchToy(Toy):
@@ -157,10 +157,8 @@ def test_a_detector_that_looks_at_the_batch_is_refused():
 def test_messages_know_it():
     assert named("or").startswith("'knn', ")
     assert named("or").endswith(" or 'toy'")
-    with pytest.raises(ReconformError, match=r"'knn', .*, 'toy'; got 'tow'"):
-        resolve_detector("tow")
-    with pytest.raises(ReconformError, match=f"detector must be {named('or')}"):
-        ConformalDetector(7).fit(data()[0])
+    refused(r"'knn', .*, 'toy'; got 'tow'", resolve_detector, "tow")
+    refused(f"detector must be {named('or')}", ConformalDetector(7).fit, data()[0])
 
 
 def test_prepare_reads_whether_scale_matters(monkeypatch):

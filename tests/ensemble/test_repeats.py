@@ -4,6 +4,7 @@ import pytest
 from oracle import distance
 from reconform import ConformalDetector, Split
 from reconform.methods import resolve_method
+from refusals import refused
 
 
 def fitted(reference, repeats, **parameters):
@@ -32,13 +33,10 @@ def test_the_splits_differ_and_one_repeat_is_a_plain_split(blobs):
 
 
 def test_what_repeats_cannot_do_is_said(blobs):
-    with pytest.raises(ValueError, match="repeats must be an integer of at least 1"):
-        Split(repeats=0).plan(10)
+    refused("repeats must be an integer of at least 1", Split(repeats=0).plan, 10)
     cad = fitted(blobs[0], 3, ties="randomized")
-    with pytest.raises(ValueError, match="repeats=1"):
-        cad.p_values(blobs[1])
-    with pytest.raises(ValueError, match="needs one model"):
-        fitted(blobs[0], 3).p_values(blobs[1], conditional="simes")
+    refused("repeats=1", cad.p_values, blobs[1])
+    refused("needs one model", fitted(blobs[0], 3).p_values, blobs[1], conditional="simes")
 
 
 def test_counts_work_on_the_doubled_ranks(blobs):

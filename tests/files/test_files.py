@@ -26,6 +26,7 @@ from reconform.files import source as sources
 from reconform.files.source import open_source, opened_once
 from reconform.frames import label_code
 from reconform.tables import Feature
+from refusals import refused
 
 A_B = [Feature("a"), Feature("b")]
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
@@ -120,8 +121,7 @@ def test_columns_drop_and_id(tmp_path):
     assert "`delimiter=" in str(refusal(read_reference, path))
     assert read_reference(path, layout=Layout(delimiter=",")).names == ("a;b",)
     for options in ({"format": "xlsx"}, {"delimiter": "||"}, {"decimal": "'"}):
-        with pytest.raises(ValueError, match=next(iter(options))):
-            Layout(**options)
+        refused(next(iter(options)), Layout, **options)
 
 
 def test_numbers_in_all_their_spellings(tmp_path):

@@ -19,6 +19,7 @@ from reconform.files import InputError, Layout, open_output, read_reference
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.statistics.exact import harmonic_number
 from reconform.tables import Feature
+from refusals import refused
 
 RESULTS = ["score", "p_value", "q_value", "anomaly"]
 
@@ -300,24 +301,16 @@ def test_a_bad_output_is_refused_before_any_work(tmp_path, cad, new_table):
 
 def test_bad_arguments(tmp_path, cad, data, new_table):
     path = save(new_table, tmp_path / "new.csv")
-    with pytest.raises(ValueError, match="fdr"):
-        judge_file(cad, path, rule=Rule(fdr=1.5))
-    with pytest.raises(ValueError, match="procedure"):
-        judge_file(cad, path, rule=Rule(procedure="holm"))
-    with pytest.raises(ValueError, match="3 columns"):
-        judge_file(cad, path, read=ReadOptions(features=[Feature("a")]))
-    with pytest.raises(ValueError, match="batch_rows"):
-        judge_file(cad, path, read=ReadOptions(batch_rows=0))
+    refused("3 columns", judge_file, cad, path, read=ReadOptions(features=[Feature("a")]))
+    refused("batch_rows", judge_file, cad, path, read=ReadOptions(batch_rows=0))
     with pytest.raises(InputError, match="`id_columns` names"):
         judge_file(cad, path, read=ReadOptions(id_columns=["ID"]))
     with pytest.raises(NotFittedError):
         judge_file(ConformalDetector(OneClassSVM()), path)
     nameless = ConformalDetector(OneClassSVM(), "split").fit(data[0])
-    with pytest.raises(ValueError, match="column names"):
-        judge_file(nameless, path)
+    refused("column names", judge_file, nameless, path)
     smoothed = ConformalDetector(OneClassSVM(), "split", ties="randomized").fit(data[0])
-    with pytest.raises(ValueError, match="conservative"):
-        judge_file(smoothed, path)
+    refused("conservative", judge_file, smoothed, path)
 
 
 # --- memory --------------------------------------------------------------------------------------

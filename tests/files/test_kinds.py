@@ -17,6 +17,7 @@ from reconform.files import Layout, check_output, open_batches, read_reference
 from reconform.frames import calendar_part, calendar_parts
 from reconform.tables import Feature, describe, restore
 from reconform.tables.cells import DATE_FORMATS, numbers, seconds
+from refusals import refused
 
 
 def ordinary(rng, n, start="2024-01-01"):
@@ -172,20 +173,17 @@ def test_columns_without_a_name_and_files_without_a_header(tmp_path):
     assert table.names == ("x",)
     assert [use.said for use in table.uses[1:]] == ["empty: left out"] * 2
     path.write_text("1.5,2\n3,4\n2,7\n")
-    with pytest.raises(InputError, match="no_header=True"):
-        read_reference(path)
+    refused("no_header=True", read_reference, path, error=InputError)
     layout = Layout(no_header=True)
     table = read_reference(path, layout=layout)
     assert table.X.tolist() == [[1.5, 2], [3, 4], [2, 7]]
     assert table.names == ("column 1", "column 2")
     path.write_text("1.5,2\n3,4\n2,x\n")
-    with pytest.raises(InputError, match="line 3"):
-        read_reference(path, layout=layout)
+    refused("line 3", read_reference, path, layout=layout, error=InputError)
     with open_batches(path, [Feature("column 1")], layout=layout) as batches:
         assert np.concatenate(list(batches)).tolist() == [[1.5], [3], [2]]
     path.write_text("1,2\n3\n")
-    with pytest.raises(InputError, match="1 field, and the header has 2"):
-        read_reference(path, layout=layout)
+    refused("1 field, and the header has 2", read_reference, path, layout=layout, error=InputError)
 
 
 def test_a_column_that_only_one_file_has_may_be_dropped(here):
@@ -251,20 +249,16 @@ def test_damaged_files_get_a_sentence(tmp_path, name):
     content = path.read_bytes()
     for bad in (content[: len(content) // 2 - 5], b"nothing of the kind", b""):
         path.write_bytes(bad)
-        with pytest.raises(InputError, match=r"r\.(csv|xlsx|json)"):
-            read_reference(path)
-    with pytest.raises(InputError, match="read, not written"):
-        check_output(path, overwrite=True)
+        refused(r"r\.(csv|xlsx|json)", read_reference, path, error=InputError)
+    refused("read, not written", check_output, path, overwrite=True, error=InputError)
 
 
 def test_files_of_a_folder_have_the_same_columns(tmp_path):
     path = written(tmp_path, "folder")
     ROWS.assign(more=1).to_parquet(path / "9.parquet")
-    with pytest.raises(InputError, match=r"other columns than .*'more'"):
-        read_reference(path)
+    refused(r"other columns than .*'more'", read_reference, path, error=InputError)
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(InputError, match="has no files of rows"):
-        read_reference(tmp_path / "nothing")
+    refused("has no files of rows", read_reference, tmp_path / "nothing", error=InputError)
 
 
 @pytest.mark.parametrize("kind", ["json", "jsonl", "xlsx"])
@@ -287,8 +281,7 @@ def test_a_small_file_never_becomes_a_large_table(tmp_path, kind):
 def test_what_is_no_table_of_objects(tmp_path):
     for content, said in (('{"a": 1}', "list of objects"), ("[1, 2]", "row 1 must be an object")):
         (tmp_path / "r.json").write_text(content)
-        with pytest.raises(InputError, match=said):
-            read_reference(tmp_path / "r.json")
+        refused(said, read_reference, tmp_path / "r.json", error=InputError)
 
 
 @pytest.mark.parametrize("name", ["plant.duckdb", "plant.sqlite", "plant.db"])
@@ -331,15 +324,13 @@ def test_json_is_bounded_before_it_is_parsed(tmp_path):
     path = tmp_path / "r.json"
     with path.open("wb") as file:
         file.truncate(1 << 27)
-    with pytest.raises(InputError, match=r"more than 67,108,864 bytes.*\.jsonl"):
-        read_reference(path)
+    refused(r"more than 67,108,864 bytes.*\.jsonl", read_reference, path, error=InputError)
 
 
 def test_a_german_table_is_told_both_options_at_once(tmp_path):
     path = tmp_path / "r.csv"
     path.write_text("a;b\n1,5;2,5\n")
-    with pytest.raises(InputError, match="give `delimiter=';'`, and `decimal=','` if"):
-        read_reference(path)
+    refused("give `delimiter=';'`, and `decimal=','` if", read_reference, path, error=InputError)
 
 
 def test_a_row_in_the_place_of_the_names_is_suspected(here):

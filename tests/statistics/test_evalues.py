@@ -15,6 +15,7 @@ from reconform.statistics.evalues import (
     conformal_e_values,
 )
 from reconform.statistics.fdr import RankCounts
+from refusals import refused
 
 LEVELS = [Fraction(1, 10), Fraction(1, 4), Fraction(1, 3), Fraction(1, 2), Fraction(9, 10)]
 scores = st.lists(st.integers(0, 6), min_size=1, max_size=8)
@@ -126,15 +127,11 @@ def test_nothing_to_find():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="test_scores must not contain NaN"):
-        conformal_e_values([1.0], [np.nan], 0.1)
-    with pytest.raises(ValueError, match="calibration_scores must be one-dimensional"):
-        conformal_e_values([[1.0]], [1.0], 0.1)
+    refused("test_scores must not contain NaN", conformal_e_values, [1.0], [np.nan], 0.1)
+    refused("calibration_scores must be one-dimensional", conformal_e_values, [[1.0]], [1.0], 0.1)
     with pytest.raises(ValueError, match="alpha_bh must be a number strictly between 0 and 1"):
         conformal_e_values([1.0], [1.0], 0)
-    with pytest.raises(ValueError, match="e_values must be finite"):
-        closed_e_bh([np.inf], 0.1)
-    with pytest.raises(ValueError, match="at least one set"):
-        average_e_values([])
+    refused("e_values must be finite", closed_e_bh, [np.inf], 0.1)
+    refused("at least one set", average_e_values, [])
     with pytest.raises(ValueError, match=r"same rows; got sets of \[1, 2\] rows"):
         average_e_values([conformal_e_values([1.0], [1.0] * k, 0.5) for k in (1, 2)])

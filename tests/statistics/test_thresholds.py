@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconform.statistics.thresholds import rows_needed, score_threshold, tolerance_order
+from refusals import refused
 
 levels = st.fractions(Fraction(1, 50), Fraction(49, 50), max_denominator=50)
 
@@ -62,9 +63,6 @@ def test_too_few_rows():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"calibration_scores .* got shape \(0,\)"):
-        score_threshold([], 0.1)
-    with pytest.raises(ValueError, match="calibration_scores must not contain NaN"):
-        score_threshold([1.0, np.nan], 0.1)
-    with pytest.raises(ValueError, match="rate must be a number strictly between 0 and 1; got 1"):
-        score_threshold([1.0], 1.0)
+    refused(r"calibration_scores .* got shape \(0,\)", score_threshold, [], 0.1)
+    refused("calibration_scores must not contain NaN", score_threshold, [1.0, np.nan], 0.1)
+    refused("rate must be a number strictly between 0 and 1; got 1", score_threshold, [1.0], 1.0)

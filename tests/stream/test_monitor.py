@@ -12,6 +12,7 @@ from reconform import ConformalDetector
 from reconform.statistics.ranks import row_uniforms
 from reconform.stream import ExchangeabilityMonitor
 from reconform.stream.monitor import OrderedScores, SimpleJumper
+from refusals import refused
 from streams import calibrated
 
 
@@ -126,5 +127,4 @@ def test_a_choice_of_detectors_is_monitored_by_the_first(rng):
     ]
     assert np.array_equal(reports[0].log10_evidence, reports[1].log10_evidence)
     few = ConformalDetector(random_state=0).fit(X[:50])  # method="auto" is full
-    with pytest.raises(ValueError, match=r"method='auto' cannot be monitored.*'split'"):
-        ExchangeabilityMonitor(few)
+    refused(r"method='auto' cannot be monitored.*'split'", ExchangeabilityMonitor, few)

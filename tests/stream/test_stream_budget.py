@@ -8,6 +8,7 @@ import pytest
 
 from reconform import ConformalDetector, Split
 from reconform.stream import FalseAlarmBudget, OutlookWarning
+from refusals import refused
 from streams import calibrated
 
 
@@ -73,8 +74,6 @@ def test_too_few_rows_are_named():
 def test_what_has_no_certificate_is_refused():
     X = np.random.default_rng(0).normal(size=(100, 2))
     full = ConformalDetector("knn", "full", random_state=0).fit(X)
-    with pytest.raises(ValueError, match="use `method='split'` or 'prefit'"):
-        FalseAlarmBudget(full, confidence=0.9)
+    refused("use `method='split'` or 'prefit'", FalseAlarmBudget, full, confidence=0.9)
     smoothed = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(X)
-    with pytest.raises(ValueError, match="ties='conservative'"):
-        FalseAlarmBudget(smoothed)
+    refused("ties='conservative'", FalseAlarmBudget, smoothed)

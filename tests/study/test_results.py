@@ -13,6 +13,7 @@ from paper_tables import best_power, columns, columns_of, format_table, table
 
 from reconform.study import Cell, Estimate, Protocol, Study
 from reconform.study.subjects import resolve_readings
+from refusals import refused
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -125,8 +126,7 @@ def test_tables_of_a_study(study):
     text = table(study)
     assert "| blobs | " in text
     assert r"a / b: \textbackslash{} \%" in table(study, "latex")
-    with pytest.raises(ValueError, match="Did you mean 'markdown'"):
-        table(study, "markdwon")
+    refused("Did you mean 'markdown'", table, study, "markdwon")
 
 
 def test_the_stored_tables_follow_from_the_stored_numbers():
@@ -197,14 +197,11 @@ def test_true_plus_can_be_read_against_the_paper_too():
 
 
 def test_bad_references(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no file 'papr'"):
-        read_reference("papr")
+    refused("there is no file 'papr'", read_reference, "papr", error=FileNotFoundError)
     (tmp_path / "a.csv").write_text("detector,dataset\nknn,wbc\n")
-    with pytest.raises(ValueError, match="must be a CSV file with the columns"):
-        read_reference(tmp_path / "a.csv")
+    refused("must be a CSV file with the columns", read_reference, tmp_path / "a.csv")
     one = Cell("wbc", "knn", "cv", Estimate(0, float("nan"), 1), Estimate(0, float("nan"), 1), 0.1)
-    with pytest.raises(ValueError, match="at least two draws"):
-        compare_cells([one], read_reference("paper"))
+    refused("at least two draws", compare_cells, [one], read_reference("paper"))
 
 
 def test_chart_of_results(study, tmp_path):

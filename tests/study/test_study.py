@@ -27,6 +27,7 @@ from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power
 from reconform.study.ranked import lower_bound
 from reconform.study.runner import Store
 from reconform.study.subjects import describe, resolve_readings
+from refusals import refused
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow")
 
@@ -282,8 +283,7 @@ def test_a_store_of_another_study_is_refused(finished):
         ({"datasets": [blobs(seed=9)]}, "data was"),
     ]
     for change, told in changes:
-        with pytest.raises(ValueError, match=told):
-            toy(**change).run(store)
+        refused(told, toy(**change).run, store)
 
 
 def test_a_damaged_row_is_named(tmp_path):
@@ -388,11 +388,9 @@ def test_jackknife_limit(tmp_path):
 )
 def test_bad_parameters_are_told_before_anything_is_run(change, told, tmp_path):
     store = tmp_path / "store"
-    with pytest.raises(ValueError, match=told):
-        toy(**change).run(store)
+    refused(told, lambda: toy(**change).run(store))
     assert not store.exists()
 
 
 def test_results_before_a_run():
-    with pytest.raises(ValueError, match=r"no results yet; call run\(store\)"):
-        toy().cells()
+    refused(r"no results yet; call run\(store\)", toy().cells)

@@ -9,6 +9,7 @@ import pytest
 from paper_data import REGISTRY, load
 
 from reconform.study.datasets import make_dataset, read, resolve_datasets
+from refusals import refused
 
 # rows, features, outliers: as listed beside the files.
 SHAPES = {
@@ -51,17 +52,14 @@ def test_a_download_is_checked_and_kept(served):
     served.write_bytes(b"not the file")
     assert load("wbc").digest == digest
     (Path.home() / ".cache" / "reconform" / "42_WBC.npz").unlink()
-    with pytest.raises(SystemExit, match=r"42_WBC\.npz is not the file .* SHA-256 sum is"):
-        load("wbc")
+    refused(r"42_WBC\.npz is not the file .* SHA-256 sum is", load, "wbc", error=SystemExit)
     assert not list(Path.home().rglob("*.npz"))
 
 
 def test_a_folder_without_the_file(tmp_path, monkeypatch):
     monkeypatch.setenv("RECONFORM_DATA", str(tmp_path))
-    with pytest.raises(SystemExit, match=r"there is no .*25_musk\.npz"):
-        load("musk")
-    with pytest.raises(SystemExit, match="none of the paper's data sets: wbc"):
-        load("tyroid")
+    refused(r"there is no .*25_musk\.npz", load, "musk", error=SystemExit)
+    refused("none of the paper's data sets: wbc", load, "tyroid", error=SystemExit)
 
 
 def test_addresses_are_pinned():
@@ -115,14 +113,11 @@ def test_missing_values_are_kept(tmp_path):
 def test_bad_npz(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, X=X, labels=Y)
-    with pytest.raises(ValueError, match="must hold the arrays 'X' and 'y'; it holds X, labels"):
-        read(path)
+    refused("must hold the arrays 'X' and 'y'; it holds X, labels", read, path)
     path.write_bytes(b"PK damaged")
-    with pytest.raises(ValueError, match=r"a\.npz' cannot be read"):
-        read(path)
+    refused(r"a\.npz' cannot be read", read, path)
     np.savez(path, X=np.array([[print]] * 3, dtype=object), y=Y)  # pickled: not executed
-    with pytest.raises(ValueError, match="cannot be read"):
-        read(path)
+    refused("cannot be read", read, path)
 
 
 def test_bad_sources(tmp_path):
@@ -140,7 +135,6 @@ def test_bad_sources(tmp_path):
         (lambda: make_dataset("mine", X[:, 0], Y), r"two dimensions.* got shape \(3,\)"),
         (lambda: make_dataset("mine", [["a"], ["b"], ["c"]], Y), "X must be numbers"),
     ):
-        with pytest.raises(ValueError, match=told):
-            call()
+        refused(told, call)
     data = make_dataset("bytes", np.array([[1], [3], [255]], dtype=np.uint8), Y)
     assert data.X[0, 0] - data.X[1, 0] == -2.0  # small integers become floats
