@@ -15,14 +15,14 @@ from reconform import ConformalDetector, report, save
 from reconform.atomic import (
     atomic_file,
     atomic_group,
-    atomic_stream,
     blamed_on,
-    check_apart,
     check_place,
+    draft_of,
     sweep,
     write_atomic,
 )
 from reconform.files import open_output
+from reconform.files.writing import check_separate
 from refusals import refused
 
 
@@ -104,12 +104,12 @@ def test_errors_about_other_files_are_left_alone():
 def test_files_appear_together(tmp_path):
     sink = io.BytesIO()
     (tmp_path / "b").write_text("old")
-    with atomic_group() as group:
+    with atomic_group():
         write_atomic(tmp_path / "a", b"1")
         write_atomic(tmp_path / "b", b"2", overwrite=True)
-        with atomic_stream(lambda: nullcontext(sink), "a stream") as draft:
+        with atomic_file("a stream", open_sink=lambda: nullcontext(sink)) as draft:
             draft.write_bytes(b"3")
-        assert group.draft_of(tmp_path / "a").read_bytes() == b"1"
+        assert draft_of(tmp_path / "a").read_bytes() == b"1"
         assert not (tmp_path / "a").exists()
         assert (tmp_path / "b").read_text() == "old"
         assert sink.getvalue() == b""
@@ -173,11 +173,11 @@ def test_one_file_by_many_names(tmp_path, here):
     os.link("new.csv", "hard.csv")
     for same in ("new.csv", "./sub/../new.csv", "symbolic.csv", "hard.csv", tmp_path / "new.csv"):
         with pytest.raises(ValueError, match=r"^--output .* and NEW new\.csv are the same file"):
-            check_apart({"--output": same}, {"NEW": "new.csv"})
+            check_separate({"--output": same}, {"NEW": "new.csv"})
     for one, other in (("a.csv", "sub/../a.csv"), ("a.csv", "A.csv")):
-        refused("are the same file", check_apart, {"--output": one, "--report": other}, {})
-    check_apart({"--output": "a.csv", "--report": "sub/a.csv"}, {"NEW": "new.csv"})
-    check_apart({"--output": "/dev/null", "--report": "/dev/null"}, {"NEW": "/dev/null"})
+        refused("are the same file", check_separate, {"--output": one, "--report": other}, {})
+    check_separate({"--output": "a.csv", "--report": "sub/a.csv"}, {"NEW": "new.csv"})
+    check_separate({"--output": "/dev/null", "--report": "/dev/null"}, {"NEW": "/dev/null"})
 
 
 def test_what_a_killed_run_left_is_removed_after_a_day(tmp_path):

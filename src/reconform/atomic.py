@@ -19,13 +19,13 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from itertools import combinations, product
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn, cast
 
 from .errors import ReconformError
 
@@ -39,7 +39,9 @@ OpenSink = Callable[[], AbstractContextManager[BinaryIO]]
 
 
 @contextmanager
-def atomic_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_file(
+    path: str | Path, *, overwrite: bool = False, open_sink: OpenSink | None = None
+) -> Iterator[Path]:
     """Write a file that appears when the block ends well, and not otherwise.
 
     Parameters
@@ -49,6 +51,8 @@ def atomic_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
         content is copied.
     overwrite : bool
         Replace a file that exists.
+    open_sink : callable, optional
+        Opens a stream that gets nothing before everything is there; `path` names it in errors.
 
     Yields
     ------
@@ -78,33 +82,18 @@ def atomic_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     another name.
     >>> folder.cleanup()
     """
-    check_place(path, overwrite=overwrite)
-    if os.path.exists(path) and not os.path.isfile(path):
-        with atomic_stream(lambda: open(path, "wb"), path) as temporary:
-            yield temporary
-        return
-    with _added(_File(path, overwrite)) as temporary:
-        yield temporary
-
-
-@contextmanager
-def atomic_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
-    """Write to a stream that gets nothing before everything is there; `path` names it in errors."""
-    with _added(_Stream(open_sink, path)) as temporary:
-        yield temporary
-
-
-@contextmanager
-def _added(output: _File | _Stream) -> Iterator[Path]:
-    """Add an output to the group when it is finished."""
+    if open_sink is None:
+        check_place(path, overwrite=overwrite)
+        if os.path.exists(path) and not os.path.isfile(path):
+            open_sink = cast("OpenSink", partial(open, path, "wb"))
+    output = _Output(path, overwrite, open_sink)
     with atomic_group() as group:
         try:
             yield output.temporary
-            output.finish()
         except BaseException:
             output.discard()
             raise
-        group.outputs.append(output)
+        group.append(output)
 
 
 def write_atomic(path: str | Path, content: bytes, *, overwrite: bool = False) -> None:
@@ -113,48 +102,16 @@ def write_atomic(path: str | Path, content: bytes, *, overwrite: bool = False) -
         draft.write_bytes(content)
 
 
-# --- several at once -----------------------------------------------------------------------------
-
-
-class AtomicGroup:
-    """Finished outputs that wait for their names."""
-
-    def __init__(self) -> None:
-        self.outputs: list[_Output] = []
-
-    def draft_of(self, path: str | Path) -> Path:
-        """Where the content of a file is until it has its name."""
-        name = os.fspath(path)
-        return next(one.temporary for one in self.outputs if os.fspath(one.path) == name)
-
-    def appear(self) -> None:
-        """Give all files their final names, or none of them."""
-        # What was written to a stream cannot be taken back. Streams come first: when one fails, no
-        # file has appeared that would have to be removed.
-        done: list[_Output] = []
-        try:
-            for output in sorted(self.outputs, key=lambda output: output.turn):
-                done.append(output)
-                output.appear()
-        except BaseException:
-            for output in reversed(done):
-                output.undo()
-            raise
-
-
-_group: ContextVar[AtomicGroup | None] = ContextVar("reconform_atomic_group", default=None)
+Group = list["_Output"]
+_group: ContextVar[Group | None] = ContextVar("reconform_atomic_group", default=None)
 
 
 @contextmanager
-def atomic_group() -> Iterator[AtomicGroup]:
+def atomic_group() -> Iterator[Group]:
     """Let all files that are written in a block appear at its end: all of them, or none.
 
-    Every file is finished, and on the disk, before the first gets its name. Within the block they
-    cannot be read under their names. A block within a block is part of it.
-
-    Yields
-    ------
-    AtomicGroup
+    Every file is on the disk before the first gets its name. Within the block they cannot be read
+    under their names (see `draft_of`). A block within a block is part of it.
 
     Examples
     --------
@@ -173,131 +130,104 @@ def atomic_group() -> Iterator[AtomicGroup]:
     if outer is not None:
         yield outer
         return
-    group = AtomicGroup()
-    token = _group.set(group)
-    try:
-        with stops_by_exception():
-            try:
-                yield group
-                group.appear()
-            finally:
-                for output in group.outputs:
-                    output.discard()
-    finally:
-        _group.reset(token)
+    group: Group = []
+    done: Group = []
+    with stops_by_exception():
+        token = _group.set(group)
+        try:
+            yield group
+            for output in group:
+                output.sync()
+            # What was written to a stream cannot be taken back. Streams come first: when one fails,
+            # no file has appeared that would have to be removed.
+            for output in sorted(group, key=lambda one: one.open_sink is None):
+                done.append(output)
+                output.appear()
+        except BaseException:
+            for output in reversed(done):
+                output.undo()
+            raise
+        finally:
+            _group.reset(token)
+            for output in group:
+                output.discard()
 
 
-# --- one of them ---------------------------------------------------------------------------------
+def draft_of(path: str | Path) -> Path:
+    """Where the content of a file of this group is until it has its name."""
+    name = os.fspath(path)
+    return next(one.temporary for one in _group.get() or () if os.fspath(one.path) == name)
 
 
 class _Output:
-    """What is written under a temporary name, or waits for its turn to be written."""
+    """Content under a temporary name: of a file, or of a stream that it is copied to at the end."""
 
-    turn: int
+    def __init__(self, path: str | Path, overwrite: bool, open_sink: OpenSink | None) -> None:
+        self.path, self.overwrite, self.open_sink = path, overwrite, open_sink
+        self.target = Path(os.path.realpath(path))
+        folder = self.target.parent if open_sink is None else tempfile.gettempdir()
+        self.temporary, self.old = (
+            Path(folder, TEMPORARY.replace("*", secrets.token_hex(8))) for _ in range(2)
+        )
+        self.appeared = False
+        self.discard = weakref.finalize(self, _remove, (self.temporary, self.old), os.getpid())
+        with blamed_on(path, self.temporary):
+            known = open_sink is None and self.target.exists()
+            self.replaced = self.target.stat() if known else None
+            # What takes the place of a private file is private from its first byte on.
+            mode = 0o600 if known or open_sink is not None else 0o666
+            os.close(os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
 
-    def __init__(self, path: str | Path, temporary: Path) -> None:
-        self.path, self.temporary = path, temporary
-        weakref.finalize(self, _remove, temporary, os.getpid())
-
-    def finish(self) -> None:
-        """Make the content durable."""
+    def sync(self) -> None:
+        """Make the content of a file durable."""
+        if self.open_sink is None:
+            with blamed_on(self.path, self.temporary), self.temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+                if self.replaced is not None:
+                    os.chmod(self.temporary, stat.S_IMODE(self.replaced.st_mode))
 
     def appear(self) -> None:
         """Let the content be seen."""
-
-    def undo(self) -> None:
-        """Take it back, where that is possible."""
-
-    def discard(self) -> None:
-        """Remove what is temporary."""
-        _remove(self.temporary)
-
-
-class _File(_Output):
-    """A file under a temporary name."""
-
-    turn = 1
-
-    def __init__(self, path: str | Path, overwrite: bool) -> None:
-        self.overwrite = overwrite
-        self.target = Path(os.path.realpath(path))
-        super().__init__(path, self._beside())
-        self._old = self._beside()
-        self._appeared = False
-        with blamed_on(path, self.temporary):
-            self.replaced = self.target.stat() if self.target.exists() else None
-            # What takes the place of a private file is private from its first byte on.
-            mode = 0o666 if self.replaced is None else 0o600
-            os.close(os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
-
-    def _beside(self) -> Path:
-        return self.target.with_name(TEMPORARY.replace("*", secrets.token_hex(8)))
-
-    def finish(self) -> None:
         with blamed_on(self.path, self.temporary):
-            with self.temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            if self.replaced is not None:
-                os.chmod(self.temporary, stat.S_IMODE(self.replaced.st_mode))
-
-    def appear(self) -> None:
-        with blamed_on(self.path, self.temporary):
+            if self.open_sink is not None:
+                with self.temporary.open("rb") as file, self.open_sink() as sink:
+                    shutil.copyfileobj(file, sink, 1 << 20)
+                    sink.flush()
+                return
             if self.overwrite:
                 with suppress(OSError):  # it is not there, or cannot have a second name
-                    os.link(self.target, self._old)
+                    os.link(self.target, self.old)
                 os.replace(self.temporary, self.target)
             else:
-                self._take_name()
-            self._appeared = True
-        _sync_folder(self.target.parent)
-
-    def _take_name(self) -> None:
-        """Give the file its name, unless another file got it meanwhile."""
-        try:
-            os.link(self.temporary, self.target)
-        except OSError as error:
-            if os.path.lexists(self.target):
-                raise _exists(self.path) from error
-            os.replace(self.temporary, self.target)  # a file system without hard links
+                try:
+                    os.link(self.temporary, self.target)
+                except OSError as error:
+                    if os.path.lexists(self.target):  # another file got the name meanwhile
+                        raise _exists(self.path) from error
+                    os.replace(self.temporary, self.target)  # a file system without hard links
+            self.appeared = True
+        with suppress(OSError):  # the new name is durable, too, where folders can be synced
+            handle = os.open(self.target.parent, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
     def undo(self) -> None:
+        """Take a file back, where that is possible."""
         with suppress(OSError):
-            if self._appeared and self.replaced is None:
+            if self.appeared and self.replaced is None:
                 self.target.unlink()
-            elif self._appeared:
-                os.replace(self._old, self.target)
-
-    def discard(self) -> None:
-        super().discard()
-        _remove(self._old)
+            elif self.appeared:
+                os.replace(self.old, self.target)
 
 
-class _Stream(_Output):
-    """Content that is written to a stream when it is complete."""
-
-    turn = 0
-
-    def __init__(self, open_sink: OpenSink, path: str | Path) -> None:
-        self._open_sink = open_sink
-        handle, name = tempfile.mkstemp(prefix="reconform-")
-        os.close(handle)
-        super().__init__(path, Path(name))
-
-    def appear(self) -> None:
-        with (
-            blamed_on(self.path),
-            self.temporary.open("rb") as file,
-            self._open_sink() as sink,
-        ):
-            shutil.copyfileobj(file, sink, 1 << 20)
-            sink.flush()
-
-
-def _remove(temporary: Path, process: int | None = None) -> None:
-    """Remove a temporary file, also at the exit of a process; not at that of a forked child."""
-    if process in (None, os.getpid()):
-        with suppress(OSError):
-            temporary.unlink()
+def _remove(paths: Iterable[Path], process: int) -> None:
+    """Remove temporary files, also at the exit of a process; not at that of a forked child."""
+    if process == os.getpid():
+        for path in paths:
+            with suppress(OSError):
+                path.unlink()
 
 
 def sweep(folder: Path) -> None:
@@ -306,16 +236,6 @@ def sweep(folder: Path) -> None:
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > 86_400:
                 path.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name durable too, where folders can be synced (not on Windows)."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 @contextmanager
@@ -349,7 +269,7 @@ def check_place(path: str | Path, *, overwrite: bool) -> None:
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"{path}: there is no folder {folder!r} to write to.")
     with blamed_on(path, path):
-        there = _stat(path)
+        there = status_of(path)
     if there is not None and stat.S_ISDIR(there.st_mode):
         raise IsADirectoryError(f"{path}: it is a folder; give the name of a file.")
     if there is not None and stat.S_ISREG(there.st_mode) and not overwrite:
@@ -358,46 +278,8 @@ def check_place(path: str | Path, *, overwrite: bool) -> None:
         raise PermissionError(f"{path}: its folder cannot be written to.")
 
 
-def check_apart(outputs: Mapping[str, str | Path], inputs: Mapping[str, str | Path]) -> None:
-    """Refuse outputs that would replace an input or each other, by whatever names.
-
-    Parameters
-    ----------
-    outputs, inputs : mapping of str to path
-        Keys say what each is, for the message.
-
-    Examples
-    --------
-    >>> check_apart({"output": "a.csv", "report": "b/../a.csv"}, {})
-    Traceback (most recent call last):
-    ...
-    reconform.errors.ReconformError: output a.csv and report b/../a.csv are the same file; an output
-    must have a file of its own.
-    """
-    for (one, path), (other, its) in [
-        *product(outputs.items(), inputs.items()),
-        *combinations(outputs.items(), 2),
-    ]:
-        if _same_file(path, its):
-            raise ReconformError(
-                f"{one} {path} and {other} {its} are the same file; an output must have a file of "
-                "its own."
-            )
-
-
-def _same_file(one: str | Path, other: str | Path) -> bool:
-    try:
-        there, its = _stat(one), _stat(other)
-    except OSError:  # opening it will raise an error that says what is wrong
-        return False
-    if there is not None and its is not None:  # links of both kinds, and whatever case counts here
-        return stat.S_ISREG(there.st_mode) and os.path.samestat(there, its)
-    # Of two new files, names that differ in case only are one on many systems.
-    names = {os.path.realpath(path).casefold() for path in (one, other)}
-    return there is its is None and len(names) == 1
-
-
-def _stat(path: str | Path) -> os.stat_result | None:
+def status_of(path: str | Path) -> os.stat_result | None:
+    """What the system knows of a file; None if there is none."""
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -416,20 +298,20 @@ def blamed_on(path: str | Path, draft: str | Path | None = None) -> Iterator[Non
         raise OSError(error.errno, reason, str(path)) from error
 
 
-def blamed_on_temporary_files() -> AbstractContextManager[None]:
-    """Let errors name the folder of temporary files, and how to choose another."""
-    folder = tempfile.gettempdir()
-    return blamed_on(f"temporary files in {folder} (set TMPDIR for another folder)")
+@contextmanager
+def in_temporary_files(used: int, what: str) -> Iterator[None]:
+    """Write more to temporary files than is used already, but never fill the disk.
 
-
-def check_room(used: int, what: str) -> None:
-    """Refuse to fill the disk: temporary files may take half of what was free, and no more."""
+    Errors name their folder, and how to choose another.
+    """
     folder = tempfile.gettempdir()
     if used > FEW_BYTES and used > shutil.disk_usage(folder).free:
         raise ReconformError(
             f"{what} is too large: {used / 1e9:,.1f} GB are in {folder} already, more than is left "
             "there. Take fewer rows, or set TMPDIR to a folder with more room."
         )
+    with blamed_on(f"temporary files in {folder} (set TMPDIR for another folder)"):
+        yield
 
 
 def _exists(path: str | Path) -> FileExistsError:

@@ -216,4 +216,4 @@ def test_other_values_are_text(here, option):
 def test_delimiters_that_cannot_be(here, delimiter):
     said = run(*DETECT, "--delimiter", delimiter, code=2).stderr
     assert "one ASCII character" in said
-    refused("delimiter must be one ASCII character", Layout, delimiter=delimiter)
+    refused("`delimiter` must be one ASCII character", Layout, delimiter=delimiter)

@@ -88,7 +88,7 @@ def clean(
         _checked(reference, known, reviewing, columns, files, voice),
     )
     table = read_rows(voice, reference, known, files.id_columns, columns)
-    cad = fit_detector(voice, table, fitting, columns)
+    cad = fit_detector(voice, table, fitting, columns.group, columns.time)
     with voice.last_words(), parallel(fitting.jobs):
         seen = review(cad)
         look = to_look_at(seen, table.X)[
@@ -103,7 +103,7 @@ def clean(
             numbers={name.replace("_", "-"): known for name, known in numbers.items()},
         )
         voice.say(
-            f"The {len(shown):,} most unusual of {len(table):,} reference rows "
+            f"The {len(shown.rows):,} most unusual of {len(table):,} reference rows "
             f"({fitting.detector}, {fitting.method})",
             style="bold",
         )

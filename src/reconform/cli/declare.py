@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ..errors import ReconformError
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 Given = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -39,16 +41,12 @@ class Option(click.Option):
         """Convert a value; refuse bytes that are no text, except in names of files."""
         for text in value if isinstance(value, tuple | list) else (value,):
             if isinstance(text, str) and not isinstance(self.type, click.Path):
-                _check_text(text, ctx, self)
+                try:
+                    text.encode()
+                except UnicodeEncodeError as error:
+                    said = f"{os.fsencode(text)!r} is not UTF-8 text."
+                    raise click.BadParameter(said, ctx, self) from error
         return super().type_cast_value(ctx, value)
-
-
-def _check_text(text: str, ctx: click.Context, option: Option) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        shown = os.fsencode(text)
-        raise click.BadParameter(f"{shown!r} is not UTF-8 text.", ctx, option) from error
 
 
 class Command(click.Command):
@@ -235,7 +233,10 @@ def family(
 
         @wraps(decorated)
         def call(*arguments: Any, **values: Any) -> Any:
-            values[parameter] = kind(**{name: values.pop(name) for name in names})
+            try:
+                values[parameter] = kind(**{name: values.pop(name) for name in names})
+            except ReconformError as error:
+                raise click.UsageError(in_options(str(error))) from error
             return command(*arguments, **values)
 
         return call  # type: ignore[return-value]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -82,7 +81,9 @@ def read_rows(
             gone = np.zeros(len(table), dtype=bool)
         else:
             table, gone = read_labelled(path, columns.label, read, beside=beside)
-        marked = marked_rows(columns.marks, table, layout, ids or table.name_columns)
+        marked = np.zeros(len(table), dtype=bool)
+        if columns.marks:
+            marked = marked_rows(columns.marks, table, layout, ids or table.name_columns)
         gone |= marked
         gone = gone if unit is None or not gone.any() else whole_units(table, unit, gone)
         if columns.label is not None or columns.marks:
@@ -115,47 +116,46 @@ def _columns(names: list[str]) -> str:
 
 
 def fit_detector(
-    voice: Voice, reference: Table, fitting: Fitting, columns: Columns
+    voice: Voice, reference: Table, fitting: Fitting, group: str | None, time: str | None
 ) -> ConformalDetector:
-    """Fit and calibrate the detector that was asked for; of windows the one that is advised."""
+    """Fit and calibrate the detector that was asked for; of windows the one that is advised.
+
+    Explanations call the reference rows by their identifiers, or by number from 1.
+    """
     if isinstance(reference.units, WindowFeatures):
         fitting = fitting.for_windows(len(reference))
-    detector = fitting.make_detector()
+    detector = fitting.made
     cad = ConformalDetector(
         prepared(detector, reference.features) if reference.prepared else detector,
-        fitting.make_method(),
+        fitting.how,
         random_state=fitting.seed,
         # A full-conformal detector fits while it judges, and that has a bar of its own.
         verbose=int(voice.shows_progress and fitting.method != "full"),
     )
     voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
-    known = None
+    known = groups = None
     if fitting.anomalies is not None:
         voice.step(f"Reading {fitting.anomalies}")
         known = _rows_like(reference, fitting.anomalies, bool(get_tags(cad).input_tags.allow_nan))
+    if group is not None:
+        groups = _groups(reference, group)
     with voice.gathering_warnings(), parallel(fitting.jobs):
         cad.fit(
             reference.frame,
-            groups=_groups(reference, columns.group),
+            groups=groups,
             anomalies=known,
             left_out=reference.left_out,
-            times=times_of(reference, columns.time),
+            times=None if time is None else times_of(reference, time),
             units=reference.units,
         )
-    cad.name_reference(_names(reference, columns.group))
+    named = [] if reference.ids is None else reference.ids.column_names
+    ids = [to_python(reference.ids.column(name)) for name in named if name != group]
+    names = [", ".join(map(str, cells)) for cells in zip(*ids, strict=True)]
+    cad.name_reference(names or range(1, len(reference) + 1))
     cad.set_params(verbose=0)
     if fitting.method == "auto":
         voice.step(f"The method is {cad.plan_.scheme}, by the number of rows")
     return cad
-
-
-def _names(reference: Table, group: str | None) -> Sequence[Any]:
-    """What explanations call the reference rows: by their identifiers, or by number from 1."""
-    named = [] if reference.ids is None else reference.ids.column_names
-    columns = [to_python(reference.ids.column(name)) for name in named if name != group]
-    if not columns:
-        return range(1, len(reference) + 1)
-    return [", ".join(map(str, cells)) for cells in zip(*columns, strict=True)]
 
 
 def _rows_like(reference: Table, path: str, allow_missing: bool) -> Any:
@@ -165,10 +165,8 @@ def _rows_like(reference: Table, path: str, allow_missing: bool) -> Any:
     return replace(reference, X=X).frame
 
 
-def _groups(reference: Table, column: str | None) -> ObjectArray | None:
-    """Read the groups of the reference rows, if a column has them."""
-    if column is None:
-        return None
+def _groups(reference: Table, column: str) -> ObjectArray:
+    """Read the groups of the reference rows."""
     if reference.ids is None or column not in reference.ids.column_names:
         raise InputError(reference.path, f"it has no column {column!r} of groups.", column=column)
     cells = reference.ids.column(column)
@@ -221,25 +219,26 @@ def detect(
     """Find the anomalies in one file, given normal rows in another."""
     if reference == new == "-":
         raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
-    writing.check(voice, REFERENCE=reference, NEW=new, **fitting.inputs)
+    writing.check(voice, REFERENCE=reference, NEW=new, **{"--anomalies": fitting.anomalies})
     known, unknown = files.layouts(reference, new)
     table = read_rows(voice, reference, known, files.id_columns, columns, (new, unknown))
-    if not files.id_columns:
-        files = replace(files, id_columns=table.name_columns)
-    reference_rows = weighing(table, columns.shift)
-    columns = columns.timed_by(plain_time(table, columns.unit))
-    check_header(new, table, unknown, files, writing, columns=columns)
-    cad = fit_detector(voice, table, fitting, columns)
+    ids, time = files.id_columns or table.name_columns, columns.time
+    if columns.unit is not None:  # which name themselves
+        ids = tuple(dict.fromkeys((columns.unit, *ids)))
+    weights = weighing(table, columns.shift) if columns.shift else None
+    if time is None:
+        time = plain_time(table, columns.unit)
     read = ReadOptions(
         table.features,
-        files.id_columns,
+        ids,
         unknown,
+        wanted=writing.wanted(ids) if writing.explain else (),
         group_column=columns.group,
-        time_column=columns.time,
+        time_column=time,
         unit_column=columns.unit,
     )
-    files = files.with_unit(columns.unit)
-    read = replace(read, id_columns=files.id_columns)
+    check_header(new, table, read, files, writing)
+    cad = fit_detector(voice, table, fitting, columns.group, time)
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
             voice,
@@ -249,9 +248,11 @@ def detect(
             files=files,
             deciding=deciding,
             writing=writing,
-            known=reference_rows,
+            reference=table,
+            weights=weights,
         )
-        voice.finish({"command": "detect", "reference": facts_of(table), **facts})
+        if voice.json:
+            voice.finish({"command": "detect", "reference": facts_of(table), **facts()})
 
 
 @click.command(cls=Command, examples=["reconform demo --report demo.html"])

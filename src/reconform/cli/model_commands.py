@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from rich.filesize import decimal
 
 from .. import models
 from ..assumption.history import change_since, earlier_run
-from ..atomic import check_place
+from ..atomic import check_place, draft_of
 from ..detector import ConformalDetector
 from ..display import percent
 from ..errors import InputError, ReconformError, ReferenceWarning
@@ -114,10 +114,6 @@ class Remembered:
     def _aside(self) -> dict[str, str | None]:
         """Columns that are no features."""
         return {"group": self.group, "time": self.time, "unit": self.unit}
-
-    def files(self, given: Files) -> Files:
-        """The identifiers that were given, or those of the model."""
-        return replace(given, id_columns=given.id_columns or self.id_columns)
 
 
 def remembered(info: ModelInfo) -> Remembered | None:
@@ -232,14 +228,14 @@ def fit(
     """
     model = saving.model
     check_can_be_saved(fitting.method)
-    check_separate({"--model": model}, {"REFERENCE": reference, **fitting.inputs})
+    check_separate({"--model": model}, {"REFERENCE": reference, "--anomalies": fitting.anomalies})
     check_place(model, overwrite=saving.overwrite)
     if ":" in fitting.detector:  # say now what is missing, not after the fit
         extra("skops", "skops", f"saving a model of {fitting.detector}")
     (layout,) = files.layouts(reference)
     table = read_rows(voice, reference, layout, files.id_columns, columns)
-    columns = columns.timed_by(plain_time(table, columns.unit))
-    cad = fit_detector(voice, table, fitting, columns)
+    time = columns.time or plain_time(table, columns.unit)
+    cad = fit_detector(voice, table, fitting, columns.group, time)
     deciding.rule.grid(cad)  # refuses what this method cannot have
     deciding.rule.whole_batch(cad)
     voice.step(f"Writing {model}")
@@ -250,17 +246,17 @@ def fit(
         files.id_columns,
         deciding,
         columns.group,
-        columns.time,
+        time,
         columns.unit,
     )
-    with voice.last_words() as written:
+    with voice.last_words():
         models.save(
             cad,
             model,
             overwrite=saving.overwrite,
             extras={OURS: NOTES.write(known, OURS, Writer.of_json())},
         )
-        info = replace(models.inspect(written.draft_of(model)), path=model)
+        info = replace(models.inspect(draft_of(model)), path=model)
         method = cad.plan_.scheme if fitting.method == "auto" else fitting.method
         voice.say(
             f"Fitted {fitting.detector} with method {method} to {len(table):,} rows of "
@@ -310,7 +306,8 @@ def score(
         facts = judge_with(
             voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
         )
-        voice.finish({"command": "score", "model": model, **facts})
+        if voice.json:
+            voice.finish({"command": "score", "model": model, **facts()})
 
 
 def _voice(quiet: bool) -> Voice:
@@ -372,9 +369,10 @@ def check(
         writing.check(voice, MODEL=model, NEW=new)
         info = models.inspect(model)
         with voice.last_words(), parallel(loading["jobs"]):
-            facts = judge_with(
+            told = judge_with(
                 voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
             )
+            facts = told()
             facts |= _since(before["before"], info.fingerprint, facts)
             code = exit_code(facts, writing.fail_on)
             found = {**about, "calibration": info.fingerprint, **facts, "exit": code}
@@ -427,14 +425,14 @@ def judge_with(
     deciding: Deciding,
     writing: Writing,
     loading: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> Callable[[], dict[str, Any]]:
     """Load a model and judge a file with it, as `judge`, by what the model remembers."""
     cad = models.load(info.path, trusted=loading["trust_objects"])
-    group = loading["group"]
+    group, ids = loading["group"], files.id_columns
     known = remembered(info)
-    by_model = () if known is None or files.id_columns else known.id_columns
+    by_model = () if known is None or ids else known.id_columns
     if known is not None:
-        files = known.files(files)
+        ids = ids or known.id_columns
         deciding = deciding.over(known.deciding)
         group = group or known.group
         method = None if one_line(info.method) == "auto" else cad.plan_.scheme
@@ -443,11 +441,13 @@ def judge_with(
     features = None if known is None else known.features
     time = loading["time"] or (None if known is None else known.time)
     unit = loading["unit"] or (None if known is None else known.unit)
-    files = files.with_unit(unit)
+    if unit is not None:  # which name themselves
+        ids = tuple(dict.fromkeys((unit, *ids)))
     read = ReadOptions(
         features,
-        files.id_columns,
+        ids,
         layout,
+        wanted=writing.wanted(ids),
         group_column=group,
         time_column=time,
         unit_column=unit,

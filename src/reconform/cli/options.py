@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import click
 from joblib import parallel_config
 
+from ..atomic import check_place
 from ..detectors import DETECTORS
 from ..detectors.registry import make_detector, parse_setting, scale_matters_to
 from ..errors import InputError, ReconformError
 from ..files import FORMATS, Layout, TableOptions
-from ..files.formats import DELIMITER, is_delimiter, is_standard
-from ..files.judge import WriteOptions
-from ..files.writing import check_free
+from ..files.formats import is_standard
 from ..methods import (
     Bootstrap,
     CrossValidation,
@@ -43,7 +41,6 @@ from .declare import (
     family,
     file,
     flag,
-    in_options,
     option,
     share,
 )
@@ -84,61 +81,39 @@ def _columns_option(
     )
 
 
-def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """Refuse infinity, which click takes for a number."""
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"it must be a number; got {value}.", ctx, param)
-    return value
-
-
-def _jobs(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
-    if value == 0:
-        raise click.BadParameter("it must be at least 1, or -1 for all; got 0.", ctx, param)
-    return value
-
-
-def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    value = {"\\t": "\t", "tab": "\t"}.get(value or "", value)
-    if value is not None and not is_delimiter(value):
-        raise click.BadParameter(f"it must be {DELIMITER}, or 'tab'; got {value!r}.", ctx, param)
-    return value
-
-
 # --- the families --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fitting:
-    """Which detector and method, with which parameters."""
+    """Which detector and method, with which parameters.
+
+    `made` and `how` are the detector and the method: a name, or an object where something about it
+    was chosen.
+    """
 
     detector: str
     method: str
     seed: int
     jobs: int | None
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: tuple[str, ...] = ()
     anomalies: str | None = None
-
-    @property
-    def inputs(self) -> dict[str, str]:
-        """The files that are read, by option."""
-        return {} if self.anomalies is None else {"--anomalies": self.anomalies}
+    made: Any = field(init=False)
+    how: str | Method = field(init=False)
 
     def __post_init__(self) -> None:
-        try:
-            self.make_detector()
-        except ReconformError as error:
-            raise click.UsageError(f"--set: {in_options(str(error))}") from error
+        own = dict(map(parse_setting, self.settings))
+        of_method = {name: own.pop(name) for name in OWNERS if name in own}
+        self.made, self.how = make_detector(self.detector, own), self.method
         method = resolve_method(self.method)
-        for name in self._of_method:
+        for name in of_method:
             owner, called = OWNERS[name]
             if not isinstance(method, owner):
-                raise click.UsageError(
+                raise ReconformError(
                     f"--set {name} goes with --method {called}; got {self.method}."
                 )
-
-    @property
-    def _of_method(self) -> dict[str, Any]:
-        return {name: value for name, value in self.settings if name in OWNERS}
+        if of_method:
+            self.how = method.set_params(**of_method)
 
     def for_windows(self, count: int) -> Fitting:
         """What is advised for so many windows of a time series, where nothing was chosen."""
@@ -146,24 +121,11 @@ class Fitting:
         detector = "extreme" if self.detector == "auto" else self.detector
         return replace(self, detector=detector, method=method)
 
-    def make_detector(self) -> Any:
-        """The detector by its name, or an object if it is not ours or something was set."""
-        settings = {name: value for name, value in self.settings if name not in OWNERS}
-        return make_detector(self.detector, settings)
-
-    def make_method(self) -> str | Method:
-        """The method by its name, or an object if something about it was chosen."""
-        if not self._of_method:
-            return self.method
-        method: Method = resolve_method(self.method).set_params(**self._of_method)
-        return method
-
 
 JOBS = option(
     "--jobs",
     library="n_jobs",
     type=int,
-    callback=_jobs,
     metavar="N",
     show_default="all for compiled code, 1 for the fits of other libraries",
     help="Use N processors; -1 stands for all. Results do not depend on it.",
@@ -176,28 +138,10 @@ SEED = count(
 )
 
 
-def _detector(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    try:
-        make_detector(value)
-    except ReconformError as error:
-        raise click.BadParameter(in_options(str(error)), ctx, param) from error
-    return value
-
-
-def _settings(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, Any], ...]:
-    try:
-        return tuple(dict(map(parse_setting, values)).items())
-    except ReconformError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-
-
 SET = option(
     "--set",
     "settings",
     multiple=True,
-    callback=_settings,
     metavar="NAME=VALUE",
     help="Set a parameter of the detector, such as n_neighbors=10, or of the method: folds of cv "
     "and cv+, draws of jab and jab+, calibration (a share or a number of rows) and repeats of "
@@ -216,7 +160,6 @@ def _fitting(detector: str, method: str) -> list[Given]:
         option(
             "--detector",
             metavar="NAME",
-            callback=_detector,
             default=detector,
             show_default=True,
             help=f"Score the rows with this detector. {rows} Others are named by library and "
@@ -253,6 +196,8 @@ def parallel(jobs: int | None) -> AbstractContextManager[Any]:
     """
     if jobs is None:
         return compiled_code_on(-1)
+    if jobs == 0:
+        raise click.UsageError("--jobs must be at least 1, or -1 for all; got 0.")
     context: AbstractContextManager[Any] = parallel_config(n_jobs=jobs)
     return context
 
@@ -273,6 +218,7 @@ class Deciding:
                     raise click.UsageError(
                         f"--false-alarms replaces --fdr and --procedure: leave out --{name}."
                     )
+        _ = self.rule  # refuses what no rule can have
 
     def parameters(self) -> dict[str, Any]:
         """Those that were given; the others have their defaults."""
@@ -333,7 +279,6 @@ deciding_options = family(
         option(
             "--false-alarms",
             type=Number(0, min_open=True),
-            callback=finite,
             metavar="NUMBER",
             help="Instead of --fdr: flag p-values of at most NUMBER divided by the number of new "
             "rows, so that no more than NUMBER false alarms are expected in the file.",
@@ -355,9 +300,12 @@ deciding_options = family(
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Columns:
-    """Which columns of the reference are used, and how."""
+    """Which columns of the reference are used, and how.
+
+    `windows` says how rows are cut into windows: where they have a time, if they are not units.
+    """
 
     columns: tuple[str, ...]
     drop: tuple[str, ...]
@@ -372,47 +320,32 @@ class Columns:
     series: str | None = None
     window: int | None = None
     marks: tuple[str, ...] = ()
+    windows: Windows | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         for name, given in (("--series", self.series), ("--window", self.window)):
             if given is not None and (self.time is None or self.unit is not None):
                 raise click.UsageError(f"{name} goes with --time, and not with --unit.")
-        if self.windows is not None:
+        if self.time is not None and self.unit is None and self.window != 1:
             if self.group is not None:
                 raise click.UsageError(
                     "--time judges windows, which have no --group; name several series by "
                     "--series, or judge rows with --window 1."
                 )
-            object.__setattr__(self, "unit", WINDOW)
+            self.unit, self.windows = WINDOW, Windows(self.time, self.series, self.window)
         if self.shift and self.group is not None:
             raise click.UsageError(
                 "--shift cannot be combined with --group; give --shift in one run per group."
             )
 
-    def timed_by(self, column: str | None) -> Columns:
-        """A column that is plainly a time is one, but nobody asked for windows."""
-        if self.time is not None or column is None:
-            return self
-        return replace(self, time=column, window=1 if self.unit is None else None)
-
-    @property
-    def windows(self) -> Windows | None:
-        """How rows are cut into windows: where they have a time, if they are not units."""
-        if self.time is None or self.unit not in (None, WINDOW) or self.window == 1:
-            return None
-        return Windows(self.time, self.series, self.window)
-
-    def unused(self, ids: tuple[str, ...]) -> tuple[str, ...]:
-        """The identifiers, the groups and the times: what is read, and is no feature."""
+    def reading(self, ids: tuple[str, ...], layout: Layout | None) -> TableOptions:
+        """How the library reads a table; identifiers, groups and times are no features."""
         period = None if self.unit is None else BY_TIME.fullmatch(self.unit)
         unit = (self.unit, None if period is None else period[1])
         aside = (name for name in (self.group, self.time, self.series, *unit) if name is not None)
-        return tuple(dict.fromkeys((*ids, *aside)))
-
-    def reading(self, ids: tuple[str, ...], layout: Layout | None) -> TableOptions:
-        """How the library reads a table."""
-        used, aside = self.columns or None, self.unused(ids)
-        return TableOptions(used, self.drop, aside, self.category, layout, self.elapsed)
+        unused = tuple(dict.fromkeys((*ids, *aside)))
+        used = self.columns or None
+        return TableOptions(used, self.drop, unused, self.category, layout, self.elapsed)
 
 
 _COLUMNS = [
@@ -493,9 +426,9 @@ reference_options = family("columns", "Columns", Columns, [*_READ, _PREPARE, *_G
 compared_options = family("columns", "Columns", Columns, [*_READ, _SHIFT, *_GROUPS])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Files:
-    """How the files are laid out that are read."""
+    """How the files are laid out that are read; `layout` is that of a file whose name tells it."""
 
     id_columns: tuple[str, ...]
     format: str | None
@@ -503,12 +436,16 @@ class Files:
     decimal: str
     missing: tuple[str, ...]
     no_header: bool = False
+    layout: Layout = field(init=False)
 
-    def with_unit(self, unit: str | None) -> Files:
-        """Units are named by themselves."""
-        if unit is None or unit in self.id_columns:
-            return self
-        return replace(self, id_columns=(unit, *self.id_columns))
+    def __post_init__(self) -> None:
+        delimiter = {"\\t": "\t", "tab": "\t"}.get(self.delimiter or "", self.delimiter)
+        self.layout = Layout(
+            delimiter=delimiter,
+            decimal=self.decimal,
+            missing=self.missing,
+            no_header=self.no_header,
+        )
 
     def layouts(self, *paths: str) -> list[Layout]:
         """One layout per input.
@@ -517,22 +454,16 @@ class Files:
         input, it overrules the names.
         """
         silent = [not _tells_format(path) for path in paths]
-        return [self._layout(self.format if mute or not any(silent) else None) for mute in silent]
+        return [
+            replace(self.layout, format=self.format if mute or not any(silent) else None)
+            for mute in silent
+        ]
 
     def output_layout(self, output: str | None) -> Layout | None:
         """The layout of an output whose name tells nothing; otherwise None."""
         if output is None or self.format is None or is_standard(output) or _tells_format(output):
             return None
-        return self._layout(self.format)
-
-    def _layout(self, format: str | None) -> Layout:
-        return Layout(
-            format=format,
-            delimiter=self.delimiter,
-            decimal=self.decimal,
-            missing=self.missing,
-            no_header=self.no_header,
-        )
+        return replace(self.layout, format=self.format)
 
 
 def _tells_format(path: str) -> bool:
@@ -562,7 +493,6 @@ files_options = family(
         ),
         option(
             "--delimiter",
-            callback=_delimiter,
             metavar="CHAR",
             help="Read text files with this character between the columns; 'tab' is a tabulator.",
         ),
@@ -607,14 +537,9 @@ class Writing:
         if self.report is not None and is_standard(self.report):
             raise click.UsageError("--report must be the name of a file; got '-'.")
 
-    def options(self, files: Files) -> WriteOptions:
-        """How `judge_file` writes them."""
-        layout = files.output_layout(self.output)
-        return WriteOptions(self.only_anomalies, self.overwrite, layout, self.safe_cells)
-
-    def wanted(self, files: Files) -> tuple[int | str, ...]:
+    def wanted(self, ids: Sequence[str]) -> tuple[int | str, ...]:
         """The rows to explain: positions from 0, or identifiers where a column has them."""
-        if files.id_columns:
+        if ids:
             return self.explain
         for row in self.explain:
             if not (row.isascii() and row.isdigit() and int(row) > 0):
@@ -624,14 +549,14 @@ class Writing:
                 )
         return tuple(int(row) - 1 for row in self.explain)
 
-    def check(self, voice: Voice, **inputs: str) -> None:
+    def check(self, voice: Voice, **inputs: str | None) -> None:
         """Refuse what cannot be written, or would replace an input, before any work is done."""
         check_separate({"--output": self.output, "--report": self.report}, inputs)
         if self.output is not None and is_standard(self.output):
             voice.leave_stdout_to_data()
         for path in (self.output, self.report):
             if path is not None and not is_standard(path):
-                check_free(path, overwrite=self.overwrite)
+                check_place(path, overwrite=self.overwrite)
 
 
 # What may end a run with another exit code than 0, and with which.

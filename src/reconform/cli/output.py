@@ -10,11 +10,12 @@ or full stops no command.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
@@ -30,7 +31,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from ..atomic import AtomicGroup, atomic_group, blamed_on
+from ..atomic import atomic_group, blamed_on
 from ..display import printable as printable
 from ..errors import ReconformError
 from .declare import in_options
@@ -44,49 +45,29 @@ Passes = Callable[[str, int, int | None], None]
 STDOUT = "standard output"
 
 
-class _Held:
-    """A standard stream, with what is written to it held back until it is released."""
+class _Held(io.StringIO):
+    """Text for a standard stream, held back until a command is about to succeed."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._held: list[str] = []
-
-    @property
-    def _stream(self) -> Any:
-        return getattr(sys, self.name)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def isatty(self) -> bool:
-        return self._stream is not None and bool(self._stream.isatty())
-
-    def write(self, text: str) -> int:
-        self._held.append(text)
-        return len(text)
-
-    def flush(self) -> None:
-        pass
-
-    def release(self) -> None:
-        text = "".join(self._held)
-        self._held.clear()
-        if text and self._stream is not None:
-            self._stream.write(text)
-            self._stream.flush()
+    encoding: Any = None
 
 
-def console(held: _Held | None = None) -> Console:
-    """A console for text that comes from files: nothing in it is markup; of standard error."""
-    made = Console(file=held, stderr=held is None, markup=False, emoji=False, highlight=False)  # type: ignore[arg-type]
-    if not is_watched(made):
-        made.width = PIPED_WIDTH
-    return made
+def console(stream: Any = None, held: _Held | None = None) -> Console:
+    """A console of a standard stream for text from files: nothing in it is markup.
 
-
-def is_watched(where: Console) -> bool:
-    """Whether a console is a terminal, and not a pipe that colours were forced on."""
-    return where.file.isatty()
+    Lines are broken on a terminal only, and not in a pipe that colours were forced on.
+    """
+    stream = sys.stderr if held is None else stream
+    watched = stream is not None and stream.isatty()
+    return Console(
+        file=held,
+        stderr=held is None,
+        width=None if watched else PIPED_WIDTH,
+        soft_wrap=not watched,
+        force_terminal=watched or None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
 
 
 def one_line(representation: str) -> str:
@@ -114,17 +95,28 @@ class Voice:
     ----------
     warnings : list of str
         Said so far, each once.
+    talks : bool
+        Whether results are said in words.
+    shows_progress : bool
+        Whether progress is shown: standard error is a terminal, and not `quiet`.
     """
 
     def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
         self.json = json
         self.quiet = quiet
+        self.talks = not (json or quiet)
         self.warnings: list[str] = []
-        self._held = _Held("stdout")
         self._stderr = console()
-        self._results = console(self._held)
+        self.shows_progress = self._stderr.soft_wrap is False and not quiet
+        self._hold("stdout")
         if sys.stdout is None and not quiet:
             raise OSError(f"{STDOUT}: it is closed, so results cannot be printed; give --quiet.")
+
+    def _hold(self, name: str) -> None:
+        """Hold results back for a standard stream."""
+        stream, self._to, self._held = getattr(sys, name), name, _Held()
+        self._held.encoding = getattr(stream, "encoding", None)
+        self._results = console(stream, self._held)
 
     def leave_stdout_to_data(self) -> None:
         """Send results to standard error: data goes to standard output."""
@@ -132,23 +124,7 @@ class Voice:
             raise click.UsageError("--json and '--output -' both use standard output: give one.")
         if sys.stdout is None:
             raise OSError(f"{STDOUT}: it is closed, so '--output -' cannot be written.")
-        self._held = _Held("stderr")
-        self._results = console(self._held)
-
-    @property
-    def talks(self) -> bool:
-        """Whether results are said in words."""
-        return not (self.json or self.quiet)
-
-    @property
-    def shows_progress(self) -> bool:
-        """Whether progress is shown: standard error is a terminal, and not `quiet`."""
-        return is_watched(self._stderr) and not self.quiet
-
-    @property
-    def on_terminal(self) -> bool:
-        """Whether results go to a terminal."""
-        return is_watched(self._results)
+        self._hold("stderr")
 
     def say(self, text: str = "", style: str = "") -> None:
         """Say a sentence of the result."""
@@ -159,11 +135,11 @@ class Voice:
         """Show a table; on anything but a terminal without spaces at the ends of lines."""
         if not self.talks:
             return
-        if self.on_terminal:
+        if not self._results.soft_wrap:
             _print(self._results, thing)
             return
         with self._results.capture() as captured:
-            self._results.print(thing)
+            self._results.print(thing, soft_wrap=False)
         lines = (line.rstrip() for line in captured.get().splitlines())
         self._results.out("\n".join(lines), highlight=False)
 
@@ -193,19 +169,27 @@ class Voice:
             self._held.write(json.dumps(said, indent=indent, allow_nan=False) + "\n")
 
     @contextmanager
-    def last_words(self) -> Iterator[AtomicGroup]:
+    def last_words(self) -> Iterator[None]:
         """Let outputs appear, and results be printed, at the end of a block: together or not.
 
         What is printed goes first: if it cannot be, no output appears. On standard error, where it
         accompanies data, it goes last.
         """
-        with atomic_group() as written:
-            yield written
-            if self._held.name == "stdout":
+        with atomic_group():
+            yield
+            if self._to == "stdout":
                 with blamed_on(STDOUT):
-                    self._held.release()
+                    self._release()
         with suppress(OSError):
-            self._held.release()
+            self._release()
+
+    def _release(self) -> None:
+        text, stream = self._held.getvalue(), getattr(sys, self._to)
+        self._held.seek(0)
+        self._held.truncate()
+        if text and stream is not None:
+            stream.write(text)
+            stream.flush()
 
     @contextmanager
     def gathering_warnings(self) -> Iterator[None]:
@@ -249,7 +233,7 @@ def complain(text: str, *, label: str = "Error: ") -> None:
 
 def _print(where: Console, thing: RenderableType) -> None:
     with suppress(OSError):  # of standard error; what is held back writes nothing yet
-        where.print(thing, soft_wrap=isinstance(thing, Text) and not is_watched(where))
+        where.print(thing)
 
 
 # --- the streams ---------------------------------------------------------------------------------
@@ -283,7 +267,7 @@ def settle_streams() -> None:
 # --- files that are not tables -------------------------------------------------------------------
 
 
-def check_separate(outputs: dict[str, str | None], inputs: dict[str, str]) -> None:
+def check_separate(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
     """Refuse outputs that would replace an input, or each other; paths come by their options."""
     from ..files.writing import check_separate as apart  # Arrow is not needed to say the version
 

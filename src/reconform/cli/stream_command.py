@@ -15,7 +15,7 @@ from sklearn.utils import get_tags
 
 from .. import models
 from ..detector import ConformalDetector
-from ..errors import InputError, ReconformError
+from ..errors import InputError
 from ..files.judge import features_of
 from ..files.lines import DELIMITERS, LABEL, Block, LineReader, blocks_of_lines
 from ..rule import Rule
@@ -26,7 +26,6 @@ from .declare import PATH, Command, Number, choice, count, family, flag, in_opti
 from .model_commands import loading_options, remembered
 from .options import (
     fdr_option,
-    finite,
     ids_option,
     parallel,
 )
@@ -70,10 +69,7 @@ class Flagging:
                 raise click.UsageError(
                     f"--{flag} goes with --by {' or '.join(owners)}; it is --by {self.by} here."
                 )
-        try:
-            Rule(**self._given("fdr", "procedure", "false_alarms"))
-        except ReconformError as error:
-            raise click.UsageError(in_options(str(error))) from error
+        Rule(**self._given("fdr", "procedure", "false_alarms"))  # refuses what none can have
 
     def make(self, cad: ConformalDetector, journal: Path | None) -> DecisionStream:
         """Begin a stream, or go on with one that has a journal."""
@@ -106,7 +102,6 @@ flagging_options = family(
         option(
             "--false-alarms",
             type=Number(0, min_open=True),
-            callback=finite,
             metavar="NUMBER",
             show_default="1",
             help="Expect at most this many false alarms: in --per rows (budget), or in each window "

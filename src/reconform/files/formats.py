@@ -77,7 +77,7 @@ class Layout(Written):
         if self.format is not None and self.format not in FORMATS:
             raise ReconformError(f"format must be one of {listed(FORMATS)}; got {self.format!r}.")
         if self.delimiter is not None and not is_delimiter(self.delimiter):
-            raise ReconformError(f"delimiter must be {DELIMITER}; got {self.delimiter!r}.")
+            raise ReconformError(f"`delimiter` must be {DELIMITER}; got {self.delimiter!r}.")
         if self.decimal not in (".", ","):
             raise ReconformError(f"decimal must be '.' or ','; got {self.decimal!r}.")
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
-from ..atomic import blamed_on_temporary_files
+from ..atomic import in_temporary_files
 from ..discoveries import USUAL_FIRST, BaseDiscoveries, CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
 from ..explain import Explainer, Explanation, Judged, explainer_for
@@ -442,13 +442,13 @@ class _Chosen:
         if low < high:
             taken = table.take(self._positions[low:high] - start).combine_chunks()
             self._sizes.append(row_sizes(taken))
-            with blamed_on_temporary_files():
+            with in_temporary_files(self._file.tell(), "what is written in order"):
                 self._writer.write_table(taken)
 
     @cached_property
     def _stored(self) -> Any:
         """All rows, as they were added."""
-        with blamed_on_temporary_files():
+        with in_temporary_files(self._file.tell(), "what is written in order"):
             self._writer.close()
             large = self._file.tell() > SPILL_BYTES
             self._file.seek(0)

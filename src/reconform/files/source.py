@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import FloatArray, IntArray, RankArray
-from ..atomic import blamed_on_temporary_files, check_room
+from ..atomic import in_temporary_files
 from ..errors import InputError, listed
 from ..extras import extra
 from ..statistics.ranks import Ranks
@@ -201,8 +201,8 @@ def _unpack(path: Path, label: str, packed: str, to: Path) -> Path:
             source = stack.enter_context({".xz": lzma, ".bz2": bz2}[packed].open(path, "rb"))
         with to.open("wb") as sink:
             while part := source.read(1 << 20):
-                check_room(sink.tell(), "what is unpacked")
-                sink.write(part)
+                with in_temporary_files(sink.tell(), "what is unpacked"):
+                    sink.write(part)
     return to
 
 
@@ -318,11 +318,11 @@ def _spooled(path: str | Path) -> Iterator[Path]:
         raise InputError("standard input", "it is closed; name a file, or send the rows there.")
     with tempfile.TemporaryDirectory(prefix="reconform-") as folder:
         spool = Path(folder, "spool")
-        with blamed_on_temporary_files(), ExitStack() as stack, spool.open("wb") as file:
+        with in_temporary_files(0, ""), ExitStack() as stack, spool.open("wb") as file:
             pipe = sys.stdin.buffer if is_standard(path) else stack.enter_context(open(path, "rb"))
             while part := pipe.read(1 << 20):
-                check_room(file.tell(), "what comes through the pipe")
-                file.write(part)
+                with in_temporary_files(file.tell(), "what comes through the pipe"):
+                    file.write(part)
         yield spool
 
 
@@ -436,9 +436,8 @@ class Spill:
         """Append the ranks and scores of a part."""
         numbers = np.array([part.at_most, part.scores])
         self._sizes.append(len(part.at_most))
-        with blamed_on_temporary_files():
+        with in_temporary_files(self._file.tell(), "what is kept of every row"):
             self._file.write(np.ascontiguousarray(numbers, dtype=np.float64).tobytes())
-        check_room(self._file.tell(), "what is kept of every row")
 
     def __iter__(self) -> Iterator[Ranks]:
         self._file.seek(0)

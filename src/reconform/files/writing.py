@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray
-from ..atomic import atomic_file, atomic_stream, blamed_on, check_apart, check_place
-from ..errors import InputError
+from ..atomic import atomic_file, blamed_on, check_place, status_of
+from ..errors import InputError, ReconformError
 from .formats import (
     CONVERTED,
     FORMATS,
@@ -111,28 +113,50 @@ def check_output(
     if is_standard(path):
         _standard_output()
     else:
-        check_free(path, overwrite=overwrite)
-
-
-def check_free(path: str | Path, *, overwrite: bool) -> None:
-    """Refuse a file that cannot be written or exists, before any work is done for it."""
-    check_place(path, overwrite=overwrite)
+        check_place(path, overwrite=overwrite)
 
 
 def check_separate(
-    outputs: Mapping[str, str | Path | None], inputs: Mapping[str, str | Path]
+    outputs: Mapping[str, str | Path | None], inputs: Mapping[str, str | Path | None]
 ) -> None:
-    """Refuse outputs that would replace an input, or each other.
+    """Refuse outputs that would replace an input or each other, by whatever names.
 
     Keys say what each is, for the message.
+
+    Examples
+    --------
+    >>> check_separate({"output": "a.csv", "report": "b/../a.csv"}, {})
+    Traceback (most recent call last):
+    ...
+    reconform.errors.ReconformError: output a.csv and report b/../a.csv are the same file; an output
+    must have a file of its own.
     """
-    written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
-    check_apart(written, {})
-    for name, path in inputs.items():
+    written = [(o, path) for o, path in outputs.items() if path is not None and path != "-"]
+    read = [
+        (name, file)
+        for name, path in inputs.items()
+        if path is not None
         # Standard input may be a file, and that is an input too.
-        for file in files_in(path) or ["/dev/stdin" if is_standard(path) else str(path)]:
-            for what, output in written.items():
-                check_apart({what: output}, {name: file})
+        for file in files_in(path) or ["/dev/stdin" if is_standard(path) else str(path)]
+    ]
+    for (one, path), (other, its) in [*product(written, read), *combinations(written, 2)]:
+        if _same_file(path, its):
+            raise ReconformError(
+                f"{one} {path} and {other} {its} are the same file; an output must have a file of "
+                "its own."
+            )
+
+
+def _same_file(one: str | Path, other: str | Path) -> bool:
+    try:
+        there, its = status_of(one), status_of(other)
+    except OSError:  # opening it will raise an error that says what is wrong
+        return False
+    if there is not None and its is not None:  # links of both kinds, and whatever case counts here
+        return stat.S_ISREG(there.st_mode) and os.path.samestat(there, its)
+    # Of two new files, names that differ in case only are one on many systems.
+    names = {os.path.realpath(path).casefold() for path in (one, other)}
+    return there is its is None and len(names) == 1
 
 
 @contextmanager
@@ -181,24 +205,20 @@ def open_output(
     layout = layout or Layout()
     format = FORMATS[layout.format_of(path)]
     name = "standard output" if is_standard(path) else path
-    if is_standard(path):
-        output = atomic_stream(_standard_output, name)
-    else:
-        check_free(path, overwrite=overwrite)
-        output = atomic_file(path, overwrite=overwrite)
-    with output as draft, ExitStack() as stack:
+    sink = _standard_output if is_standard(path) else None
+    with atomic_file(name, overwrite=overwrite, open_sink=sink) as draft, ExitStack() as stack:
 
         def opened(thing: Any) -> Any:
             return stack.enter_context(_closed_at_the_end(thing, name))
 
         with blamed_on(name, draft):
             # By bytes, since Arrow takes a name for UTF-8, which that of the folder need not be.
-            sink = opened(pa.OSFile(os.fsencode(draft), "wb"))
+            file = opened(pa.OSFile(os.fsencode(draft), "wb"))
             if format.is_text and is_compressed(path):
-                sink = opened(pa.CompressedOutputStream(sink, "gzip"))
+                file = opened(pa.CompressedOutputStream(file, "gzip"))
             safe = safe_table if safe_cells and format.is_text else lambda table: table
             writer = opened(
-                format.create(sink, safe(schema.empty_table()).schema, str(path), layout)
+                format.create(file, safe(schema.empty_table()).schema, str(path), layout)
             )
 
         def write_or_blame(table: Any) -> None:
