@@ -219,7 +219,7 @@ def detect(
     """Find the anomalies in one file, given normal rows in another."""
     if reference == new == "-":
         raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
-    writing.check(voice, REFERENCE=reference, NEW=new, **{"--anomalies": fitting.anomalies})
+    writing.check(voice, files, REFERENCE=reference, NEW=new, **{"--anomalies": fitting.anomalies})
     known, unknown = files.layouts(reference, new)
     table = read_rows(voice, reference, known, files.id_columns, columns, (new, unknown))
     ids, time = files.id_columns or table.name_columns, columns.time
@@ -237,7 +237,7 @@ def detect(
         time_column=time,
         unit_column=columns.unit,
     )
-    check_header(new, table, read, files, writing)
+    check_header(new, table, read, writing)
     cad = fit_detector(voice, table, fitting, columns.group, time)
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
@@ -245,7 +245,6 @@ def detect(
             cad,
             new,
             read,
-            files=files,
             deciding=deciding,
             writing=writing,
             reference=table,

@@ -300,7 +300,7 @@ def score(
     Columns, identifiers and level are those that the model was fitted with, unless they are
     given.
     """
-    writing.check(voice, MODEL=model, NEW=new)
+    writing.check(voice, files, MODEL=model, NEW=new)
     info = models.inspect(model)
     with voice.last_words(), parallel(loading["jobs"]):
         facts = judge_with(
@@ -366,7 +366,7 @@ def check(
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     about = {"command": "check", "time": time, "model": model}
     try:
-        writing.check(voice, MODEL=model, NEW=new)
+        writing.check(voice, files, MODEL=model, NEW=new)
         info = models.inspect(model)
         with voice.last_words(), parallel(loading["jobs"]):
             told = judge_with(
@@ -454,7 +454,7 @@ def judge_with(
     )
     cad.name_reference(range(1, cad.plan_.n + 1))
     try:
-        return judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
+        return judge(voice, cad, new, read, deciding=deciding, writing=writing)
     except InputError as error:
         if error.column in by_model:
             error.add_note(f"The model remembers --id {error.column}; give another --id.")

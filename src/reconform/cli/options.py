@@ -459,9 +459,9 @@ class Files:
             for mute in silent
         ]
 
-    def output_layout(self, output: str | None) -> Layout | None:
+    def output_layout(self, output: str) -> Layout | None:
         """The layout of an output whose name tells nothing; otherwise None."""
-        if output is None or self.format is None or is_standard(output) or _tells_format(output):
+        if self.format is None or is_standard(output) or _tells_format(output):
             return None
         return replace(self.layout, format=self.format)
 
@@ -513,9 +513,9 @@ files_options = family(
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Writing:
-    """What is written where."""
+    """What is written where; `layout` is that of an output whose name does not tell it."""
 
     output: str | None
     only_anomalies: bool
@@ -526,6 +526,7 @@ class Writing:
     top: int | None = None
     sample: int | None = None
     explain: tuple[str, ...] = ()
+    layout: Layout | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.top is not None and self.only_anomalies:
@@ -549,9 +550,11 @@ class Writing:
                 )
         return tuple(int(row) - 1 for row in self.explain)
 
-    def check(self, voice: Voice, **inputs: str | None) -> None:
+    def check(self, voice: Voice, files: Files, **inputs: str | None) -> None:
         """Refuse what cannot be written, or would replace an input, before any work is done."""
         check_separate({"--output": self.output, "--report": self.report}, inputs)
+        if self.output is not None:
+            self.layout = files.output_layout(self.output)
         if self.output is not None and is_standard(self.output):
             voice.leave_stdout_to_data()
         for path in (self.output, self.report):
