@@ -1,16 +1,6 @@
 """A small detector and a method for every ensemble that a model file can hold."""
 
-from reconform.detectors import (
-    INNE,
-    KDE,
-    KNN,
-    LOF,
-    Contrast,
-    ContrastForest,
-    IForest,
-    Mahalanobis,
-    Rarity,
-)
+from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, ContrastForest, IForest, Mahalanobis
 
 NATIVE = {
     "knn": KNN(n_neighbors=3),
@@ -33,7 +23,7 @@ ENSEMBLES = {
     "FullLOF": (NATIVE["lof"], "full", {}),
     "FullMahalanobis": (NATIVE["mahalanobis"], "full", {}),
     "FullNeighbours": (NATIVE["knn"], "full", {}),
-    "FullRarity": (Rarity(), "full", {}),
+    "FullRarity": ("rarity", "full", {}),
     "FullRefit": (NATIVE["iforest"], "full", {"larger_is": "anomalous"}),
     "LeaveOneOut": (NATIVE["knn"], "jackknife+", {}),
     "LeaveOneOutForests": (NATIVE["iforest-shared"], "jackknife+", {}),

@@ -58,9 +58,8 @@ def oracle_e_value(D: FloatArray, batch: FloatArray, j: int, rule: Rule) -> Frac
 
     actual = b(D, batch[j])
     every = np.vstack([D, batch[j]])
-    mean = sum(
-        (b(np.delete(every, w, axis=0), every[w]) for w in range(len(every))), Fraction(0)
-    ) / len(every)
+    worlds = (b(np.delete(every, w, axis=0), every[w]) for w in range(len(every)))
+    mean = sum(worlds, Fraction(0)) / len(every)
     return actual / mean if actual else Fraction(0)
 
 

@@ -53,9 +53,7 @@ def parameters(function: Function) -> int:
 
 
 def test_no_function_is_long():
-    lengths = {
-        name: function.end_lineno - function.lineno + 1 for name, function in outside_kernels()
-    }
+    lengths = {name: one.end_lineno - one.lineno + 1 for name, one in outside_kernels()}
     assert len(lengths) > 1_000, "the functions were found"
     assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
 

@@ -87,19 +87,10 @@ def test_smoothed_and_foreign_p_values(data):
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        (
-            "split",
-            "at most 2, proven for split, on average over random splits, if each normal new row is",
-        ),
-        (
-            Split(repeats=3),
-            "at most 2, proven for repeated split, on average over random splits, if each",
-        ),
+        ("split", "at most 2, proven for split, on average over random splits, if each normal"),
+        (Split(repeats=3), "at most 2, proven for repeated split, on average over random splits"),
         ("full", "at most 2, proven for full, if each normal new row is exchangeable with the"),
-        (
-            "jackknife+",
-            "measured, not proven, for jackknife+; proven is only: at most 4, on average",
-        ),
+        ("jackknife+", "measured, not proven, for jackknife+; proven is only: at most 4, on"),
         ("cv+", "measured, not proven, for cv+; proven is only: at most 4 and a fold term"),
         ("jab+", "at most 2 measured, not proven, for jab+."),
         ("cv", "at most 2 measured, not proven, for basic."),
@@ -335,10 +326,9 @@ def test_a_file_writes_the_first_rows(cad, data, here, top, batch_rows):
     assert judged.listed.positions.tolist() == found.order[: max(top, found.count)].tolist()
     assert judged.flagged.positions.tolist() == found.order[: found.count].tolist()
     assert judged.to_discoveries().first().sentence == found.first().sentence
+    only = WriteOptions(only_anomalies=True)
     with pytest.raises(ValueError, match="each say which rows are written"):
-        judge_file(
-            cad, here / "new.csv", rule=Rule(top=top), write=WriteOptions(only_anomalies=True)
-        )
+        judge_file(cad, here / "new.csv", rule=Rule(top=top), write=only)
 
 
 def test_the_best_20_on_the_command_line(cad, data, here):
@@ -379,9 +369,8 @@ def test_there_is_always_something_to_look_at(cad, data, here):
     ]
     facts = run_json(*strict)
     assert facts["why_nothing"] == in_options(found.why_nothing)
-    assert [row["id"]["name"] for row in facts["top"]["rows"]] == [
-        f"N{i:03d}" for i in found.order[:10]
-    ]
+    first = [row["id"]["name"] for row in facts["top"]["rows"]]
+    assert first == [f"N{i:03d}" for i in found.order[:10]]
     assert (facts["top"]["asked"], facts["anomalies"]) == (None, [])
     run(*strict, "--output", "out.csv", "--report", "page.html")
     assert len(pd.read_csv("out.csv")) == 150

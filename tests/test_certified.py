@@ -182,17 +182,9 @@ def test_the_command_line(batch, here):
         ("jab+", "bh", "none is known for jab"),
         ("jackknife", "bh", "none is known for basic"),
         (Resampling([np.arange(75), np.arange(75, 150)]), "bh", "none is known for resampling"),
-        (
-            "full",
-            "storey",
-            "for Benjamini-Hochberg with Storey's .* with full; use `procedure='bh'`",
-        ),
+        ("full", "storey", "for Benjamini-Hochberg with Storey's .* full; use `procedure='bh'`"),
         ("jackknife+", "storey", "for Benjamini-Hochberg with Storey's .* with jackknife"),
-        (
-            Split(repeats=3),
-            "bh",
-            "for Benjamini-Hochberg with repeated split; use `procedure='by'`",
-        ),
+        (Split(repeats=3), "bh", "Benjamini-Hochberg with repeated split; use `procedure='by'`"),
     ],
 )
 def test_what_has_no_theorem_is_refused(method, procedure, said, batch):

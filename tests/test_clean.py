@@ -41,9 +41,8 @@ def tables():
     new = rows(rng, 180, 20)
     ids = {"machine": [f"M{i:03}" for i in range(N)]}
     known = pa.table({**ids, **dict(zip(NAMES, X.T, strict=True))})
-    unknown = pa.table(
-        {"machine": [f"N{i:03}" for i in range(200)], **dict(zip(NAMES, new.T, strict=True))}
-    )
+    names = [f"N{i:03}" for i in range(200)]
+    unknown = pa.table({"machine": names, **dict(zip(NAMES, new.T, strict=True))})
     return known, unknown, dirty
 
 
@@ -204,9 +203,8 @@ def test_rounds_add_up_and_keep_the_numbers_of_rows(here, tables):
         marked = {int(one["row"]) for one in csv.DictReader(file) if one["mark"] == "yes"}
     assert marked | worst == set((tables[2] + 1).tolist())
     assert not marked & worst
-    facts = said(
-        "detect", "normal.csv", "new.csv", *ask[2:], "--marks", "r.csv", "--marks", "s.csv"
-    )
+    marks = "--marks", "r.csv", "--marks", "s.csv"
+    facts = said("detect", "normal.csv", "new.csv", *ask[2:], *marks)
     assert facts["reference"]["left_out"] == DIRT
 
 

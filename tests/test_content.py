@@ -185,10 +185,8 @@ def test_bounds_hold_given_the_seed_in_every_world(detector, kind):
 def test_the_order_of_the_reference_changes_nothing_for_foreign_detectors(method):
     X, new = rows(40, kind="mixed"), rows(5, seed=1)
     order = np.random.default_rng(5).permutation(40)
-    for detector in (
-        IsolationForest(n_estimators=5),
-        LocalOutlierFactor(n_neighbors=5, novelty=True),
-    ):
+    factor = LocalOutlierFactor(n_neighbors=5, novelty=True)
+    for detector in (IsolationForest(n_estimators=5), factor):
         here, there = (
             ConformalDetector(detector, method, random_state=7).fit(D).p_values(new)
             for D in (X, X[order])

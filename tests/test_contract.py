@@ -24,18 +24,7 @@ import oracle
 from commands import run_json
 from enumeration import judged
 from oracle import all_augmented_scores
-from reconform import (
-    Bootstrap,
-    ConformalDetector,
-    CrossValidation,
-    Full,
-    Jackknife,
-    Learned,
-    ReconformError,
-    Rule,
-    Split,
-    distributed,
-)
+from reconform import ConformalDetector, Learned, ReconformError, Rule, distributed, methods
 from reconform.cli.declare import in_options
 from reconform.detectors import (
     DETECTORS,
@@ -53,16 +42,7 @@ from reconform.detectors import (
 from reconform.ensemble.refitting import OneModel
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.models import load, save
-from refits import (
-    SEED,
-    VARIANTS,
-    assert_same_ensemble,
-    assert_same_ranks,
-    fits,
-    plans,
-    refits,
-    seeds_for,
-)
+from refits import SEED, assert_same_ensemble, assert_same_ranks, fits, plans, refits, seeds_for
 from refusals import refused
 from rows import DATA, few_valued, grid, normal, repeated
 
@@ -144,7 +124,7 @@ def test_every_plan_gives_the_numbers_of_its_refits(name, rows):
 )
 def test_shared_draws_are_those_of_separate_fits(n, detector):
     """As many rows as a set has, one more, one less; and far more."""
-    rng, plan = np.random.default_rng(n), Jackknife().plan(n)
+    rng, plan = np.random.default_rng(n), methods.Jackknife().plan(n)
     for X in (rng.normal(size=(n + 9, 3)), few_valued(rng, n + 9, 3)):
         fast = detector.fit_plan(X[:n], plan, [SEED])  # the last seed is enough
         slow = refits(detector, X[:n], plan, [SEED] * (n + 1))
@@ -184,7 +164,7 @@ def test_ranks_are_algorithm_1(name):
         slow = refits(detector, X, plan, seeds)
         models = [*(slow.models or [slow.full]), *([slow.full] if plan.full else [])]
         train, phi = [rows.tolist() for rows in plan.train], oracle.phi_of(plan.aggregate)
-        for variant in VARIANTS if plan.full else ("plus",):
+        for variant in ("plus", "basic", "pooled") if plan.full else ("plus",):
             ranks = ensemble.ranks(new, variant=variant).at_most
             for x, rank in zip(new, ranks, strict=True):
                 fitted = iter(models)  # the oracle fits in the order of the plan, and A(D) last
@@ -197,7 +177,7 @@ def test_ranks_are_algorithm_1(name):
 @pytest.mark.parametrize("name", FORMULAS)
 def test_models_may_be_ranked_in_parts(name):
     X, new = normal()
-    plan = Jackknife().plan(len(X))
+    plan = methods.Jackknife().plan(len(X))
     whole, first, second = (
         ALL[name].fit_plan(X, part, [SEED] * (len(X) + 1))
         for part in (plan, plan.part(np.arange(9)), plan.part(np.arange(9, len(X))))
@@ -221,7 +201,7 @@ ONE_MORE = {name: TO_THE_BIT[name] for name in TO_THE_BIT if "shared" not in nam
 def assert_full_is_one_model_per_row(detector, X, new):
     new = np.vstack([new, X[:2], X[-1:]])  # rows that are in D already
     asked = np.arange(len(new))[::-1]
-    full = detector.fit_plan(X, Full().plan(len(X)), [SEED])
+    full = detector.fit_plan(X, methods.Full().plan(len(X)), [SEED])
     expected = all_augmented_scores(OneModel(detector, X, SEED, 1), new, asked)
     for ours, theirs in zip(all_augmented_scores(full, new, asked), expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -357,10 +337,10 @@ METHODS = {
     "split": "split",
     "jackknife+": "jackknife+",
     "jackknife": "jackknife",
-    "pooled": Jackknife("pooled"),
-    "cv+": CrossValidation(3),
-    "jab+": Bootstrap(5),
-    "repeats": Split(repeats=3),
+    "pooled": methods.Jackknife("pooled"),
+    "cv+": methods.CrossValidation(3),
+    "jab+": methods.Bootstrap(5),
+    "repeats": methods.Split(repeats=3),
     "full": "full",
 }
 
@@ -398,7 +378,7 @@ def test_blocks_and_threads_do_not_change_augmented_scores(name, monkeypatch):
     asked = np.array([3, 0, 7, 11])
 
     def fitted(n_jobs):
-        return ALL[name].fit_plan(X, Full().plan(len(X)), [SEED], n_jobs=n_jobs)
+        return ALL[name].fit_plan(X, methods.Full().plan(len(X)), [SEED], n_jobs=n_jobs)
 
     whole = all_augmented_scores(fitted(1), new, asked)
     for where, value in BLOCKS.items():
@@ -618,7 +598,7 @@ def test_over_all_worlds_the_level_of_full_is_exact(name):
     for E in (grid(20)[0], normal(20)[0], repeated()[0][:20]):
 
         def judge(D, new, E=E):
-            ensemble = LEVELS[name].fit_plan(E[D], Full().plan(19), [SEED])
+            ensemble = LEVELS[name].fit_plan(E[D], methods.Full().plan(19), [SEED])
             ranks = ensemble.ranks(E[[new]], strictly=True)
             return ranks.below[0], ranks.at_most[0]
 

@@ -20,15 +20,13 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.svm import OneClassSVM
 
 from reconform import (
-    Bootstrap,
     ConformalDetector,
-    CrossValidation,
     Prepare,
     ReconformError,
     ReferenceWarning,
-    Resampling,
     Rule,
     load,
+    methods,
     save,
 )
 from reconform.detectors.prepare import prepared
@@ -97,11 +95,8 @@ def pipeline():
     return make_pipeline(columns, Median())
 
 
-METHODS = [
-    *("split", "jackknife", "jackknife+", "cv", "cv+", "full"),
-    Bootstrap(draws=7),
-    Resampling(KFold(3)),
-]
+METHODS = ["split", "jackknife", "jackknife+", "cv", "cv+", "full"]
+METHODS += [methods.Bootstrap(draws=7), methods.Resampling(KFold(3))]
 
 
 def by_hand(train, rows):
@@ -130,7 +125,7 @@ def test_text_columns_reach_a_pipeline(kind, method):
     assert p[1] == 1 / (cad.n_calibration_ + 1)
     # permuted rows and columns change nothing, nor do other rows in the batch
     order = np.random.default_rng(2).permutation(len(REFERENCE))
-    if not isinstance(method, Resampling):  # which takes rows by their place, literally
+    if not isinstance(method, methods.Resampling):  # which takes rows by their place, literally
         permuted = as_kind(REFERENCE.iloc[order].reset_index(drop=True))
         again = ConformalDetector(pipeline(), method, random_state=0).fit(permuted)
         assert np.array_equal(again.p_values(as_kind(NEW)), p)
@@ -141,7 +136,7 @@ def test_text_columns_reach_a_pipeline(kind, method):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_p_values_of_frames_are_those_of_the_definition(kind):
-    cad = ConformalDetector(pipeline(), CrossValidation(5), random_state=0)
+    cad = ConformalDetector(pipeline(), methods.CrossValidation(5), random_state=0)
     cad.fit(KINDS[kind](REFERENCE))
     at_most = np.zeros(len(NEW), dtype=int)
     for train, held in zip(cad.plan_.train, cad.plan_.held_out, strict=True):
@@ -201,7 +196,7 @@ def test_a_function_is_given_a_frame_with_text():
     assert cad.p_values(NEW)[0] == 1 / (cad.n_calibration_ + 1)
 
 
-@pytest.mark.parametrize("method", [CrossValidation(3), "split", "full"], ids=str)
+@pytest.mark.parametrize("method", [methods.CrossValidation(3), "split", "full"], ids=str)
 def test_pipelines_of_frames_can_be_saved(tmp_path, method):
     detector = make_pipeline(pipeline()[0], OneClassSVM())
     cad = ConformalDetector(detector, method, random_state=0).fit(REFERENCE)
@@ -284,9 +279,8 @@ def test_a_frame_is_read_like_a_file(tmp_path, kind):
     assert cad.features == table.features
     assert list(cad.feature_names_in_) == list(table.names)
     expected = ConformalDetector(prepared("knn", table.features), "split", random_state=0)
-    assert np.array_equal(
-        cad.p_values(KINDS[kind](rows[::-1])), expected.fit(table.X).p_values(table.X[::-1])
-    )
+    turned = KINDS[kind](rows[::-1])
+    assert np.array_equal(cad.p_values(turned), expected.fit(table.X).p_values(table.X[::-1]))
     odd = rows.assign(flow="high")
     refused(r"^X: text where the reference has numbers.*'flow'", cad.p_values, KINDS[kind](odd))
     save(cad, tmp_path / "model.rcad")
@@ -340,9 +334,7 @@ def test_missing_numbers_get_a_sentence():
     frame = pd.DataFrame({"x": np.arange(40.0), "y": 1.0 * (np.arange(40) % 7)})
     frame.loc[3, "y"] = None
     for gone in (frame, frame.convert_dtypes()):
-        with pytest.raises(
-            ReconformError, match=r"missing in the column 'y', and.*Prepare"
-        ) as said:
+        with pytest.raises(ReconformError, match=r"missing in the column 'y', .*Prepare") as said:
             ConformalDetector(Median()).fit(gone)
         assert "supervised" not in str(said.value)
     with pytest.raises(ReconformError, match=r"NaN: values are missing, and this detector takes"):
@@ -463,8 +455,8 @@ def test_a_detector_whose_scores_say_nothing_is_named():
     [
         *((name, "GroupKFold") for name in ("split", "jackknife+", "cv+", "jab+", "full")),
         ("prefit", "GroupKFold"),
-        (Resampling(KFold(5)), ""),
-        (Resampling([np.arange(20)]), ""),
+        (methods.Resampling(KFold(5)), ""),
+        (methods.Resampling([np.arange(20)]), ""),
     ],
     ids=str,
 )
@@ -473,7 +465,7 @@ def test_blocks_that_a_method_ignores_are_refused(method, said):
     fitted = IsolationForest(n_estimators=5, random_state=0).fit(X)
     with pytest.raises(ReconformError, match=rf"ignores blocks.*{said}"):
         ConformalDetector(fitted if method == "prefit" else "knn", method).fit(X, blocks=groups)
-    cad = ConformalDetector("knn", Resampling(GroupKFold(5))).fit(X, blocks=groups)
+    cad = ConformalDetector("knn", methods.Resampling(GroupKFold(5))).fit(X, blocks=groups)
     assert cad.plan_.n_models == 5
 
 
@@ -536,12 +528,8 @@ def test_prepare_takes_text_and_missing_values(kind, detector, method):
     as_kind = KINDS[kind]
     cad = ConformalDetector(Prepare(detector), method, random_state=0).fit(as_kind(HOLES))
     p = cad.p_values(as_kind(NEW[["y", "x", "count", "colour"]]))
-    assert cad.features == (
-        Feature("x"),
-        Feature("colour", ("blue", "red")),
-        Feature("count"),
-        Feature("y"),
-    )
+    colour = Feature("colour", ("blue", "red"))
+    assert cad.features == (Feature("x"), colour, Feature("count"), Feature("y"))
     # the same as the codes of the same features, which files are read as
     by_codes = ConformalDetector(prepared(detector, cad.features), method, random_state=0)
     codes = {label: label_code(label) for label in ("blue", "red")}
@@ -561,10 +549,8 @@ def test_prepared_models_judge_files(tmp_path):
     NEW.to_csv(tmp_path / "new.csv", index=False)
     columns = ColumnTransformer([("numbers", StandardScaler(), ["x", "y"])])
     numbers = REFERENCE.drop(columns="colour")
-    for detector, reference in (
-        (Prepare("knn"), REFERENCE),
-        (make_pipeline(columns, Median()), numbers),
-    ):
+    scaled = make_pipeline(columns, Median())
+    for detector, reference in ((Prepare("knn"), REFERENCE), (scaled, numbers)):
         cad = ConformalDetector(detector, "split", random_state=0).fit(reference)
         judged = judge_file(cad, tmp_path / "new.csv", None, Rule(fdr=0.5))
         assert judged.count == cad.discover(NEW[list(reference)], fdr=0.5).count

@@ -41,9 +41,8 @@ def test_the_page_is_what_the_notebook_does(gallery, script, here):
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "start.md"], ids=str)
 def test_the_page_shows_what_its_commands_print(gallery, page):
     assert page in gallery.SHOWN
-    assert page.read_text("utf-8") == gallery.refreshed(page), (
-        f"python docs/pictures/gallery.py {page.stem}"
-    )
+    command = f"python docs/pictures/gallery.py {page.stem}"
+    assert page.read_text("utf-8") == gallery.refreshed(page), command
 
 
 def test_every_figure_is_drawn(gallery):

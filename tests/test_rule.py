@@ -224,9 +224,8 @@ def test_a_procedure_that_needs_the_whole_batch(monkeypatch, cad, data, tmp_path
         mask = np.arange(len(batch.p_values)) == np.argmin(batch.ranks.scores)
         return Outcome(mask, np.where(mask, 0.0, 1.0))
 
-    monkeypatch.setitem(
-        PROCEDURES, "lowest", Procedure("lowest", "The lowest", "for a test", on_batch=lowest)
-    )
+    row = Procedure("lowest", "The lowest", "for a test", on_batch=lowest)
+    monkeypatch.setitem(PROCEDURES, "lowest", row)
     found = cad.discover(data[1], procedure="lowest")
     assert found.count == 1
     assert found.guarantee == "FDR measured, not proven, for LOWEST on split."

@@ -20,9 +20,8 @@ def model():
 
 def test_it_is_the_list_of_the_fitted_model(model):
     whole = ConformalDetector(model, "prefit").fit(X[300:]).discover(NEW, fdr=0.2)
-    found = discover_scores(
-        model.score_samples(X[300:]), model.score_samples(NEW), 0.2, larger_is="normal"
-    )
+    ours, theirs = model.score_samples(X[300:]), model.score_samples(NEW)
+    found = discover_scores(ours, theirs, 0.2, larger_is="normal")
     assert found.p_values.tolist() == whole.p_values.tolist()
     assert found.mask.tolist() == whole.mask.tolist()
     assert found.guarantee == whole.guarantee

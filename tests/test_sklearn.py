@@ -19,15 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from reconform import (
-    Bootstrap,
-    ConformalDetector,
-    CrossValidation,
-    Full,
-    Jackknife,
-    Resampling,
-    Split,
-)
+from reconform import ConformalDetector, methods
 from reconform.detectors import (
     DETECTORS,
     INNE,
@@ -46,24 +38,24 @@ from reconform.methods import method_names
 from refusals import refused
 
 ESTIMATORS = [
-    ConformalDetector("knn", Split(), ties="randomized", random_state=0),
-    ConformalDetector("knn", CrossValidation(folds=3), random_state=0),
+    ConformalDetector("knn", methods.Split(), ties="randomized", random_state=0),
+    ConformalDetector("knn", methods.CrossValidation(folds=3), random_state=0),
 ]
 
 # The others, which say little more: once in a while.
 SLOW = [
     ConformalDetector("knn", method, random_state=0)
     for method in (
-        Split(),
-        Bootstrap(draws=10),
-        Jackknife(),
-        Jackknife(variant="basic"),
-        CrossValidation(folds=3, variant="basic"),
-        CrossValidation(folds=3, variant="pooled"),
-        Bootstrap(draws=10, variant="basic"),
-        Split(repeats=3),
-        Full(),
-        Resampling(ShuffleSplit(30, test_size=0.3)),
+        methods.Split(),
+        methods.Bootstrap(draws=10),
+        methods.Jackknife(),
+        methods.Jackknife(variant="basic"),
+        methods.CrossValidation(folds=3, variant="basic"),
+        methods.CrossValidation(folds=3, variant="pooled"),
+        methods.Bootstrap(draws=10, variant="basic"),
+        methods.Split(repeats=3),
+        methods.Full(),
+        methods.Resampling(ShuffleSplit(30, test_size=0.3)),
     )
 ]
 JUDGE_BATCHES = {"batch", "learned"}
@@ -121,7 +113,7 @@ def test_every_method_and_every_detector_is_checked():
 RNG = np.random.default_rng(0)
 X, ANOMALIES = RNG.normal(size=(60, 2)), RNG.normal(7, 1, size=(9, 2))
 GROUPS = np.repeat(np.arange(12), 5)
-BY_GROUP = Resampling(GroupKFold(3))
+BY_GROUP = methods.Resampling(GroupKFold(3))
 
 
 @pytest.fixture

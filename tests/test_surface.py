@@ -72,9 +72,8 @@ def test_importing_takes_nothing_along():
     unwanted = [*extras, *late, "numpy", "sklearn", "numba"]
     code = f"import sys, reconform; print([m for m in {unwanted} if m in sys.modules])"
     code += "; import reconform.models; print('skops' in sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    ask = [sys.executable, "-c", code]
+    result = subprocess.run(ask, capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["[]", "False"]
 
 

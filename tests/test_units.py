@@ -152,12 +152,7 @@ def test_what_is_no_unit_gets_a_sentence(units, sentence):
 
 
 def test_names_are_one_however_a_table_was_read():
-    for same in (
-        [3, 3, 1],
-        [3.0, 3.0, 1.0],
-        ["3", "3", "1"],
-        pa.chunked_array([["3"], ["3", "1"]]),
-    ):
+    for same in ([3, 3, 1], [3.0, 3.0, 1.0], [*"331"], pa.chunked_array([["3"], ["3", "1"]])):
         codes, names = codes_of_units(same, 3)
         assert codes.tolist() == [0, 0, 1]
         assert names.tolist() == ["3", "1"]
@@ -187,9 +182,8 @@ def test_files(tables, here):
     reference, new = tables
     for name, table in (("ref", reference), ("new", new)):
         start = 0 if name == "ref" else 300
-        day = pd.Timestamp("2024-01-01") + pd.to_timedelta(
-            table["run"].factorize()[0] + start, unit="D"
-        )
+        days = table["run"].factorize()[0] + start
+        day = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
         table.assign(when=day.strftime("%Y-%m-%d 06:00:00")).to_csv(f"{name}.csv", index=False)
     how = "--detector knn --method split --json"
     drop = "--drop kind,when"

@@ -63,9 +63,8 @@ def test_who_joins_and_who_shapes_scores(judged):
 def test_it_is_the_fit_on_these_rows_with_these_anomalies(judged):
     cad, X, found, marks = judged
     newer, day = cad.update(X, marks, sample=found.sample), a_day(1)
-    rows = np.vstack(
-        [cad.state_.known.rows, X[np.isin(np.arange(M), found.sample) & (marks == "false")]]
-    )
+    drawn = np.isin(np.arange(M), found.sample)
+    rows = np.vstack([cad.state_.known.rows, X[drawn & (marks == "false")]])
     again = ConformalDetector("contrast", "full", random_state=0)
     again.fit(rows, anomalies=X[marks == "real"])
     assert np.array_equal(newer.discover(day).p_values, again.discover(day).p_values)
@@ -93,9 +92,8 @@ def test_the_promise_says_what_marks_did(judged):
     assert proven.guarantee_.cleaned == "", "looks that were drawn at random void no theorem"
     some = only_drawn.copy()
     some[found.sample[:2]] = "unsure"
-    assert (
-        "2 rows of the random sample" in cad.update(X, some, sample=found.sample).guarantee_.cleaned
-    )
+    newest = cad.update(X, some, sample=found.sample)
+    assert "2 rows of the random sample" in newest.guarantee_.cleaned
     left = cad.update(normal=a_day(2)[:-FEW], left_out=5)
     assert left.left_out_ == 5
     assert "5 of 305 reference rows were marked" in left.guarantee_.cleaned
@@ -110,10 +108,8 @@ def test_rows_of_a_batch_do_not_vouch_for_themselves(judged):
     assert again.p_values[5] == cad.discover(X, 0.2).p_values[5]
     # Other batches with the same rows, by their features, are what known anomalies are for.
     other = np.vstack([a_day(7, few=0), X[-FEW:]])
-    assert (
-        newer.discover(other, 0.2).mask[-FEW:].mean()
-        > cad.discover(other, 0.2).mask[-FEW:].mean() - 1e-9
-    )
+    with_marks, without = (one.discover(other, 0.2).mask[-FEW:].mean() for one in (newer, cad))
+    assert with_marks > without - 1e-9
     assert newer.discover(other).p_values[-1] < 0.02
     assert len(known_anomalies(newer.ensemble_)) == (marks == "real").sum() + 1
 
@@ -191,9 +187,8 @@ def test_the_sample_is_drawn_by_content_alone(judged, tmp_path):
     cad, X, found, _ = judged
     turn = np.random.default_rng(1).permutation(M)
     assert np.array_equal(X[turn][cad.discover(X[turn], sample=30).sample], X[found.sample])
-    assert np.array_equal(
-        cad.discover(X, 0.01, procedure="by", sample=12).sample, found.sample[:12]
-    )
+    fewer = cad.discover(X, 0.01, procedure="by", sample=12).sample
+    assert np.array_equal(fewer, found.sample[:12])
     assert len(cad.discover(X, sample=M + 5).sample) == M
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     frame.to_csv(tmp_path / "new.csv", index=False)

@@ -1,33 +1,18 @@
 """Checks of columns, copies, clusters and contaminated references: what they say, and how often."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
+import oracle
 from reconform import ConformalDetector, assumption, load, save
-from reconform.assumption import (
-    CHECKS,
-    Category,
-    Check,
-    CheckInput,
-    Compared,
-    Finding,
-    LookedUp,
-    reference_positions,
-)
+from reconform.assumption import Category, Compared, Finding, contamination, reference_positions
 from reconform.assumption.closeness import cluster_finding, copy_findings
 from reconform.assumption.columns import codes_for_missing, column_findings, label_findings
-from reconform.assumption.contamination import (
-    HeldBack,
-    contamination_finding,
-    flagged_without,
-    held_back,
-    mixed_neighbours,
-    some_k,
-    unusual,
-)
+from reconform.assumption.contamination import contamination_finding, held_back, mixed_neighbours
 from reconform.assumption.shift import TOLERATED, normal_rows_at_least
 from reconform.assumption.verdict import LEVELS
 from reconform.content import Contents
@@ -186,7 +171,7 @@ def test_looking_up_raises_no_alarm_where_copies_are_normal():
     for _ in range(100):
         contents, new = (Contents.of(cells_of(rng, size)) for size in (6_000, 1_500))
         rows = reference_positions(contents)
-        known = LookedUp.of(contents, rows)
+        known = assumption.LookedUp.of(contents, rows)
         assert 0.3 < known.occurrences.twins / known.occurrences.rows < 0.8
         sample = contents.digests[rows].tolist()
         found = copy_findings(sample, new.digests.tolist(), looked_up=known)
@@ -255,12 +240,6 @@ def ranked(ours, theirs):
     return RankCounts(len(ours), "").add(1 + (ours[:, None] >= theirs).sum(axis=0))
 
 
-def bh(p, level):
-    ordered = sorted(p)
-    m = len(p)
-    return max((k for k in range(1, m + 1) if ordered[k - 1] <= level * Fraction(k, m)), default=0)
-
-
 def test_what_if_is_bh_without_the_rows():
     rng = RNG(0)
     for _ in range(50):
@@ -268,8 +247,8 @@ def test_what_if_is_bh_without_the_rows():
         for k in range(4):
             left = np.sort(ours)[: len(ours) - k]
             p = [Fraction(1 + int((left >= t).sum()), len(left) + 1) for t in theirs]
-            found = flagged_without(ranked(ours, theirs), k, 0.2)
-            assert found == bh(p, Fraction(1, 5))
+            found = contamination.flagged_without(ranked(ours, theirs), k, 0.2)
+            assert found == sum(oracle.benjamini_hochberg(p, Fraction(1, 5)))
 
 
 def test_the_hint_keeps_its_level_without_anomalies():
@@ -287,12 +266,12 @@ def test_no_hint_where_the_list_would_only_be_twice_as_long():
     for found, hinted in ((10, False), (0, True)):
         theirs = np.r_[np.linspace(0, 280, 80), np.full(found, 600.0), np.full(10, 400.0)]
         counts = ranked(ours, theirs)
-        flagged = flagged_without(counts, 0, 0.1)
+        flagged = contamination.flagged_without(counts, 0, 0.1)
         assert flagged == found
-        assert flagged_without(counts, 8, 0.1) >= found + 10
+        assert contamination.flagged_without(counts, 8, 0.1) >= found + 10
         assert (held_back(counts, flagged, 0.1) is not None) is hinted
-    assert some_k(10).tolist() == [1, 2, 3]
-    assert some_k(1500)[-1] == 75
+    assert contamination.some_k(10).tolist() == [1, 2, 3]
+    assert contamination.some_k(1500)[-1] == 75
 
 
 def dirty_files(rng, dirt, n=1000, m=333, anomalies=0.1, spread=1.0, d=5):
@@ -306,7 +285,7 @@ def dirty_files(rng, dirt, n=1000, m=333, anomalies=0.1, spread=1.0, d=5):
 
 def company_of(rng, ours, theirs):
     n, m = len(ours), len(theirs)
-    u, v = unusual(ours, theirs, rng.permutation(n)[:400])
+    u, v = contamination.unusual(ours, theirs, rng.permutation(n)[:400])
     return u, v, mixed_neighbours(ours, theirs, u, v, rng.permutation(n + m))
 
 
@@ -319,7 +298,7 @@ def test_dirt_is_noticed(dirt):
     bad = round(dirt * len(ours))
     assert (company.reference_rows < bad).mean() > 0.8  # the dirt itself is pointed at
     counts = ranked(u, v)
-    hint = held_back(counts, flagged_without(counts, 0, 0.1), 0.1)
+    hint = held_back(counts, contamination.flagged_without(counts, 0, 0.1), 0.1)
     assert hint.would_be >= 25
     for finding in (hint.finding(), company.finding()):
         assert "reconform clean" in finding.advice
@@ -344,7 +323,9 @@ def test_small_references_get_the_what_if():
 
 
 def test_one_row_is_spoken_of_as_one():
-    assert str(HeldBack(1, 0, 11, 1.0, 0.01).finding(", by distance from the others")) == (
+    assert str(
+        contamination.HeldBack(1, 0, 11, 1.0, 0.01).finding(", by distance from the others")
+    ) == (
         "Without the most unusual reference row, by distance from the others, 11 new rows would be "
         "flagged instead of 0; by chance about 1 would be as unusual. If it is an anomaly, take "
         "it out of the reference with `reconform clean`."
@@ -471,9 +452,8 @@ CODES = np.array([label_code(label) for label in "abc"])
 def labels(ours, theirs, category=None, tolerated=TOLERATED):
     normal = normal_rows_at_least(len(theirs), tolerated)
     category = Category(("a", "b", "c")) if category is None else category
-    return label_findings(
-        "colour", category, np.array(ours), np.array(theirs), normal=normal, of=len(theirs)
-    )
+    of, theirs = len(theirs), np.array(theirs)
+    return label_findings("colour", category, np.array(ours), theirs, normal=normal, of=of)
 
 
 def test_a_few_new_labels_are_a_note_and_many_break_the_assumption():
@@ -552,26 +532,24 @@ def test_a_check_is_one_row(monkeypatch):
     rng = RNG(0)
     cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(80, 2)))
     new = rng.normal(size=(40, 2))
-    before = cad.discover(new)
-    monkeypatch.setattr(assumption, "CHECKS", [*CHECKS, Check("weekend", _weekend, (), "broken")])
+    before = {f.check for f in cad.discover(new).verdict.findings}
+    known, row = assumption.CHECKS, assumption.Check("weekend", _weekend, (), "broken")
+    monkeypatch.setattr(assumption, "CHECKS", [*known, row])
     found = cad.discover(new)
-    assert {f.check for f in found.verdict.findings} == {
-        "weekend",
-        *(f.check for f in before.verdict.findings),
-    }
+    assert {f.check for f in found.verdict.findings} == {"weekend", *before}
     assert found.verdict.word == "broken"
     assert found.guarantee.startswith("No promise")
     assert "All 40 rows are of a Sunday. Wait." in str(found)
-    needs = Check("weekend", _weekend, ("has_sample",), "broken")  # of a file, not of an array
-    monkeypatch.setattr(assumption, "CHECKS", [*CHECKS, needs])
+    needs = replace(row, needs=("has_sample",))  # of a file, not of an array
+    monkeypatch.setattr(assumption, "CHECKS", [*known, needs])
     assert Compared(None, None).verdict(None, 0, 40, 0.1).findings == ()
 
 
 def test_rows_of_the_table_name_what_there_is():
-    assert len({check.name for check in CHECKS}) == len(CHECKS)
-    for check in CHECKS:
+    assert len({check.name for check in assumption.CHECKS}) == len(assumption.CHECKS)
+    for check in assumption.CHECKS:
         assert check.worst in LEVELS
-        evidence = CheckInput(Compared(None, None), None, 0, 0, 0.1, [])
+        evidence = assumption.CheckInput(Compared(None, None), None, 0, 0, 0.1, [])
         assert all(isinstance(getattr(evidence, need), bool) for need in check.needs)
 
 
@@ -584,8 +562,8 @@ def test_no_check_finds_worse_than_its_row_says(seed):
     D[:, 2] = rng.permutation(np.arange(120.0) + 1e6)
     counts = RankCounts(120, "").add(rng.integers(1, 30 if seed > 3 else 121, size=60))
     rows = Compared(D, X)
-    seen = CheckInput(rows, counts, 40, 60, 0.1, [])
-    for check in CHECKS:
+    seen = assumption.CheckInput(rows, counts, 40, 60, 0.1, [])
+    for check in assumption.CHECKS:
         if all(getattr(seen, need) for need in check.needs):
             found = list(check.find(seen))
             seen.findings += found

@@ -9,17 +9,8 @@ import pytest
 
 from commands import run
 from reconform import ConformalDetector, load, save
-from reconform.assumption.order import (
-    QUESTION,
-    Order,
-    Runs,
-    _likeness,
-    _ranked,
-    in_runs,
-    order_of,
-    season_of,
-    seconds_of,
-)
+from reconform.assumption import order
+from reconform.assumption.order import Order, Runs, in_runs, order_of, season_of, seconds_of
 from reconform.stream import FalseAlarmBudget
 from refusals import refused
 
@@ -63,9 +54,9 @@ def test_exchangeable_rows_are_seldom_called_alike(kind):
 def test_the_level_is_exact():
     """All orders of a few rows: the largest of k + 1 exchangeable numbers, ties against it."""
     X = np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 3.0], [5.0, 3.0], [5.0, 3.0]])
-    Z = _ranked(X, np.zeros(5, dtype=np.intp))
+    Z = order._ranked(X, np.zeros(5, dtype=np.intp))
     orders = np.array(list(itertools.permutations(range(5))))
-    seen = _likeness(Z, orders).max(axis=1)
+    seen = order._likeness(Z, orders).max(axis=1)
     largest = sum(int((seen >= one - 1e-9).sum()) <= 1 for one in seen)
     assert largest <= 120 / 120
     for share in (1, 6, 12, 60):  # P(as large in at most `share` of 120 orders) <= share / 120
@@ -190,7 +181,7 @@ def test_a_question_without_a_time_and_no_promise_with_one(tmp_path):
     found = ConformalDetector("knn", "split", random_state=0).fit(X).discover(T)
     asked = [one for one in found.verdict.findings if one.check == "order"]
     assert [one.level for one in asked] == ["doubtful"]
-    assert asked[0].sentence.startswith(QUESTION)
+    assert asked[0].sentence.startswith(order.QUESTION)
     cad = ConformalDetector("knn", "split", random_state=0).fit(X, times=range(600))
     for model in (cad, _saved(cad, tmp_path)):
         timed = model.discover(T, times=range(600, 800))
@@ -239,10 +230,8 @@ def test_files_with_and_without_a_time(here):
     assert asked["level"] == "doubtful"
     again = asked["advice"].split("`")[1]
     assert again.startswith("reconform detect ref.csv new.csv")
-    assert (
-        findings_of(again.removeprefix("reconform ") + " --window 1 --json")["order"]["level"]
-        == "broken"
-    )
+    again = again.removeprefix("reconform ") + " --window 1 --json"
+    assert findings_of(again)["order"]["level"] == "broken"
     for how in (
         "--time when --window 1",
         "--id when",
@@ -254,10 +243,8 @@ def test_files_with_and_without_a_time(here):
     numbered = frame.assign(when=range(900))
     numbered[:600].to_csv("ref2.csv", index=False)
     numbered[600:].to_csv("new2.csv", index=False)
-    for how, level in (
-        ("--time when --window 1", "broken"),
-        ("--id when", "doubtful"),
-    ):  # a number is no time
+    # a number is no time
+    for how, level in (("--time when --window 1", "broken"), ("--id when", "doubtful")):
         assert findings_of(f"detect ref2.csv new2.csv {how} {knn}")["order"]["level"] == level
     assert "'when'" in run(f"detect ref.csv bad.csv --time when --window 1 {knn}", code=1).stderr
     assert "'then'" in run(f"detect ref.csv new.csv --time then --drop when {knn}", code=1).stderr

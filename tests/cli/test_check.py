@@ -28,9 +28,8 @@ NAMES = ["flow", "heat", "load"]
 def table(rng, rows, far=0, moved=0.0):
     X = rng.normal(size=(rows, 3)) + moved
     X[:far] += 9.0
-    return pd.DataFrame(X.round(4), columns=NAMES).assign(
-        machine=[f"N{i:03d}" for i in range(rows)]
-    )
+    names = [f"N{i:03d}" for i in range(rows)]
+    return pd.DataFrame(X.round(4), columns=NAMES).assign(machine=names)
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +153,8 @@ def test_a_model_that_lacks_what_fit_notes_is_refused(here):
     noted = {k: v for k, v in info.extras[OURS].items() if k not in ("id_columns", "deciding")}
     cad = model_files.load("plant.rcad")
     model_files.save(cad, "old.rcad", extras={OURS: noted})
-    assert (
-        "its notes are not those of reconform fit" in check("old.rcad", "today.csv", code=1).stderr
-    )
+    refused = check("old.rcad", "today.csv", code=1).stderr
+    assert "its notes are not those of reconform fit" in refused
 
 
 @pytest.mark.parametrize(
@@ -293,9 +291,8 @@ def test_the_recipe_for_github_actions(here, program, monkeypatch, rows, code, w
     assert (summary.read_text().strip() if summary.exists() else "") == words
     kept = steps[-1]["with"]["path"].split()
     assert steps[-1]["if"] == "always()"
-    assert [name for name in kept if not (here / name).exists()] == (
-        [] if rows else ["report.html"]
-    )
+    lost = [name for name in kept if not (here / name).exists()]
+    assert lost == ([] if rows else ["report.html"])
 
 
 def test_a_model_saved_in_python_is_checked_too(here):

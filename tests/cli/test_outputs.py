@@ -100,9 +100,8 @@ def test_columns_may_have_the_names_of_results(here, names):
     assert named.splitlines()[0] == said.splitlines()[0]
     assert run_json(*DETECT)["anomalies"] == plain["anomalies"] != []
     found = run_json(*DETECT, "--id", names[0], "--report", "page.html", "--overwrite")["anomalies"]
-    assert [row["id"][names[0]] for row in found] == [
-        row["id"]["a"] for row in labelled["anomalies"]
-    ]
+    by_name = [row["id"][names[0]] for row in found]
+    assert by_name == [row["id"]["a"] for row in labelled["anomalies"]]
     run("fit", "normal.csv", *QUICK, "--model", "plant.rcad")
     assert run_json("score", "plant.rcad", "new.csv")["anomalies"] == plain["anomalies"]
     run(*DETECT, "--output", "out.csv")

@@ -100,11 +100,8 @@ def test_the_command_line_speaks_no_python(arguments, spoken, here, rng):
         CliRunner().invoke(main, ["fit", "normal.csv", *split, "--model", "m.rcad"])
     files = {"detect": ["normal.csv", "new.csv"], "fit": ["normal.csv", "--model", "m.rcad"]}
     columns = [] if command == "stream" or "--group" in options else ["--columns", "a,b"]
-    out = CliRunner().invoke(
-        main, [command, *files.get(command, ["m.rcad"]), *options, *columns], input=""
-    )
+    given = [command, *files.get(command, ["m.rcad"]), *options, *columns]
+    out = CliRunner().invoke(main, given, input="")
     assert spoken in out.stderr
-    assert (
-        re.findall(r"\b(?:method|procedure|conditional|(?<!--set )repeats|groups)=", out.stderr)
-        == []
-    )
+    python = r"\b(?:method|procedure|conditional|(?<!--set )repeats|groups)="
+    assert re.findall(python, out.stderr) == []

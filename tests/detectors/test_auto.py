@@ -85,9 +85,8 @@ def by_contrast(detector, D, new, j):
     own = [score(E[i], np.delete(E, i, axis=0), T, (k,), use) for i in range(len(E))]
     nowhere = np.full((1, E.shape[1]), np.inf)  # where there are too few others
     rest = [np.vstack([np.delete(T, i, axis=0), nowhere]) for i in range(len(T))]
-    return np.array(own), np.array(
-        [score(t, E, r, (k,), use) for t, r in zip(T, rest, strict=True)]
-    )
+    others = [score(t, E, r, (k,), use) for t, r in zip(T, rest, strict=True)]
+    return np.array(own), np.array(others)
 
 
 def by_definition(candidates, D, new, first):

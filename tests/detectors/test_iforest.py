@@ -143,9 +143,8 @@ def test_scores_keep_the_order_of_sums():
 def sklearn_path_lengths(model, X):
     """Path length of every row in every tree of a scikit-learn forest."""
     lengths = np.empty((len(model.estimators_), len(X)))
-    for t, (tree, features) in enumerate(
-        zip(model.estimators_, model.estimators_features_, strict=True)
-    ):
+    for t, tree in enumerate(model.estimators_):
+        features = model.estimators_features_[t]
         columns = X[:, features]
         depths = np.asarray(tree.decision_path(columns).sum(axis=1)).ravel() - 1
         lengths[t] = depths + average_path_length(tree.tree_.n_node_samples[tree.apply(columns)])
@@ -190,9 +189,8 @@ def test_sharing_is_chosen_by_the_number_of_rows(n, parameters, shares):
 
 def test_constant_data_tells_nothing_apart():
     X = np.ones((50, 3))
-    scores = (
-        IForest(n_estimators=5, random_state=0).fit(X).score_samples(np.arange(6).reshape(2, 3))
-    )
+    new = np.arange(6).reshape(2, 3)
+    scores = IForest(n_estimators=5, random_state=0).fit(X).score_samples(new)
     assert np.array_equal(scores, [-0.5, -0.5])  # a mean path of c(psi)
 
 

@@ -46,9 +46,7 @@ def test_same_parameters_as_pyod():
     from pyod.models import inne as pyod_inne
 
     theirs = pyod_inne.INNE().get_params()
-    assert INNE().get_params() == {
-        **theirs, "n_jobs": None, "share": "auto", "scale": "none"
-    }  # fmt: skip
+    assert INNE().get_params() == theirs | {"n_jobs": None, "share": "auto", "scale": "none"}
 
 
 def test_a_fit_is_its_draws(rng):
@@ -135,10 +133,8 @@ def test_kernels_equal_numpy(data):
     X = rng.integers(0, data.draw(st.integers(1, 4)), size=(n, d)).astype(float)
     new = rng.integers(-1, 4, size=(m, d)) / 2
     # Models with sets of different sizes; a row may be drawn twice, as from a multiset.
-    centres = [
-        rng.integers(0, n, size=(sets, rng.integers(1, 10)))
-        for _ in range(data.draw(st.integers(1, 4)))
-    ]
+    models = data.draw(st.integers(1, 4))
+    centres = [rng.integers(0, n, size=(sets, rng.integers(1, 10))) for _ in range(models)]
     expected = np.array([reference_sums(X, model, new) for model in centres])
     built = Spheres.around(X, centres)
     assert np.array_equal(built.sums(new), expected)

@@ -40,9 +40,8 @@ def literal_contrast(D, T, A, k):
 def test_contrast_with_anomalies_is_what_the_definition_says():
     D, T, A = data(n=25, m=12, few=2)
     cad = ConformalDetector(Contrast(n_neighbors=2), method="full").fit(D, anomalies=A)
-    ranks = cad.ensemble_.inner.rank_batch(
-        np.vstack([T, A]), np.arange(len(T)), np.empty((0, 25)), False
-    )
+    every, rows = np.vstack([T, A]), np.arange(len(T))
+    ranks = cad.ensemble_.inner.rank_batch(every, rows, np.empty((0, 25)), False)
     expected = literal_contrast(D, T, A, 2)
     assert ranks.at_most / 26 == pytest.approx(expected)
     assert len(cad.discover(T)) == len(T)

@@ -1,9 +1,7 @@
 """The measured methods where Benjamini-Hochberg works: how often is p at most 0.01 or 0.02?
 
-The tests of `test_validity.py` stay at levels of 0.1 and more; a list of discoveries is made of
-p-values ten times smaller. Here every method judges 200 normal rows after each of 400 references
-of 199 rows, all of it drawn afresh from a normal law in four dimensions, and the share with p <= α
-is compared with a stated level.
+Every method judges 200 normal rows after each of 400 references of 199 rows, all of it drawn afresh
+from a normal law in four dimensions, and the share with p <= α is compared with a stated level.
 
 The stated level is what was measured beforehand on other data sets (MEASURED), and at least α. It
 holds for such well-behaved data and nothing else: on the data set musk P(p <= 0.01) of jab was

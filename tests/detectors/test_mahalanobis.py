@@ -26,18 +26,6 @@ def fit_full(X, **parameters):
     return Mahalanobis(**parameters).fit_plan(X, Full().plan(len(X)), [SEED])
 
 
-def exact_score(rows, x):
-    """Minus the squared distance with a ridge of 1, of two integer features, in fractions."""
-    n = len(rows)
-    mean = [Fraction(sum(row[j] for row in rows), n) for j in range(2)]
-    a, b, c = (
-        sum((row[j] - mean[j]) * (row[k] - mean[k]) for row in rows) + (j == k)
-        for j, k in ((0, 0), (0, 1), (1, 1))
-    )
-    u, v = x[0] - mean[0], x[1] - mean[1]
-    return -(c * u * u - 2 * b * u * v + a * v * v) / (a * c - b * b)
-
-
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_the_theorem_in_exact_arithmetic(n):
     """Many of these rows are copies or mirror images of others: ties are ties."""
@@ -124,6 +112,12 @@ def exact_scores(rows, X, ridge):
         g = [x[j] - mean[j] for j in range(d)]
         result.append(-sum(g[j] * table[j][d + k] * g[k] for j in range(d) for k in range(d)))
     return result
+
+
+def exact_score(rows, x):
+    """The score of x with a ridge of 1, of integer rows."""
+    rows, x = ([[Fraction(value) for value in row] for row in part] for part in (rows, [x]))
+    return exact_scores(rows, x, 1)[0]
 
 
 @pytest.mark.parametrize("kind", ["one size", "columns", "rows", "cells", "far", "fill"])

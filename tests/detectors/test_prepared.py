@@ -10,16 +10,7 @@ from sklearn.svm import OneClassSVM
 
 from enumeration import excess, judged, mean_e
 from oracle import p_value, phi_of
-from reconform import (
-    Bootstrap,
-    ConformalDetector,
-    CrossValidation,
-    Full,
-    Jackknife,
-    Prepare,
-    Resampling,
-    Split,
-)
+from reconform import ConformalDetector, Prepare, methods
 from reconform.content import Contents, RowStreams
 from reconform.detectors import KDE, LOF, Auto, IForest, Mahalanobis, Rarity
 from reconform.detectors.contrast import Contrast
@@ -137,15 +128,15 @@ def measured(detector, train, rows):
 
 
 METHODS = {
-    "jackknife+": Jackknife(),
-    "jackknife": Jackknife("basic"),
-    "pooled": Jackknife("pooled"),
-    "cv+": CrossValidation(folds=4),
-    "cv": CrossValidation(folds=4, variant="basic"),
-    "jab+": Bootstrap(draws=7),
-    "jab": Bootstrap(draws=7, variant="basic"),
-    "pooled jab": Bootstrap(draws=6, aggregate="mean", variant="pooled"),
-    "sets": Resampling([np.arange(9), np.arange(5, 24), np.repeat([1, 4, 7, 9, 20], 2)]),
+    "jackknife+": methods.Jackknife(),
+    "jackknife": methods.Jackknife("basic"),
+    "pooled": methods.Jackknife("pooled"),
+    "cv+": methods.CrossValidation(folds=4),
+    "cv": methods.CrossValidation(folds=4, variant="basic"),
+    "jab+": methods.Bootstrap(draws=7),
+    "jab": methods.Bootstrap(draws=7, variant="basic"),
+    "pooled jab": methods.Bootstrap(draws=6, aggregate="mean", variant="pooled"),
+    "sets": methods.Resampling([np.arange(9), np.arange(5, 24), np.repeat([1, 4, 7, 9, 20], 2)]),
 }
 
 
@@ -166,16 +157,13 @@ def test_any_plan_gives_the_numbers_of_separate_fits(which, name, method):
     detector, (X, new) = (DETECTORS | SCALED)[which], data(name)
     plan = METHODS[method].plan(len(X), random_state=2)
     seed = np.random.SeedSequence(3)
-    seeds = (
-        RowStreams(seed, Contents.of(X)) if plan.leaves_one_out else seed.spawn(plan.n_models + 1)
-    )
+    by_rows = RowStreams(seed, Contents.of(X))
+    seeds = by_rows if plan.leaves_one_out else seed.spawn(plan.n_models + 1)
     ensemble = detector.fit_plan(X, plan, seeds)
     assert isinstance(ensemble, ScaledEnsemble)
     shared = which.endswith("shared") and plan.leaves_one_out
-    models = [
-        separate(detector, X[train], seeds[-1 if shared else k])
-        for k, train in enumerate(plan.train)
-    ]
+    of = [seeds[-1 if shared else k] for k in range(plan.n_models)]
+    models = [separate(detector, X[T], one) for T, one in zip(plan.train, of, strict=True)]
     full = separate(detector, X, seeds[-1])
     ranks = ensemble.ranks(new, strictly=True)
     assert np.array_equal(ranks.scores, full(new))
@@ -199,7 +187,7 @@ def test_any_plan_gives_the_numbers_of_separate_fits(which, name, method):
 def test_full_gives_the_ranks_of_one_fit_per_new_row(which, name):
     detector, (X, new) = (DETECTORS | SCALED)[which], data(name)
     seed = np.random.SeedSequence(3)
-    ensemble = detector.fit_plan(X, Full().plan(len(X)), [seed])
+    ensemble = detector.fit_plan(X, methods.Full().plan(len(X)), [seed])
     assert isinstance(ensemble, ScaledFull)
     ranks = ensemble.ranks(new, strictly=True)
     for j, x in enumerate(new):
@@ -246,7 +234,7 @@ def test_worlds_are_those_of_one_model_per_row(which, method):
 
 def test_a_split_is_one_model():
     X, new = data("smooth")
-    cad = ConformalDetector(SCALED["scaled knn"], Split(repeats=3), random_state=0).fit(X)
+    cad = ConformalDetector(SCALED["scaled knn"], methods.Split(repeats=3), random_state=0).fit(X)
     for part, plan in zip(cad.ensemble_.splits, cad.plan_.repeats, strict=True):
         fit = separate(SCALED["scaled knn"], X[plan.train[0]])
         assert np.array_equal(part.ranks(new).scores, fit(new))

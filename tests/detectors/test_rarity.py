@@ -23,10 +23,8 @@ def by_counting(rows, i):
             own = sum(c == cells[i] for c in cells)
             return sum(sum(c == d for c in cells) <= own for d in some)
 
-        found += [
-            len(rows) if gone[i] else fewer(column, [x for x in column if x == x]),
-            fewer(gone, gone),
-        ]
+        there = [x for x in column if x == x]
+        found += [len(rows) if gone[i] else fewer(column, there), fewer(gone, gone)]
     return min(found) + sum(found) / (len(found) * (len(rows) + 1.0))
 
 
@@ -52,9 +50,8 @@ def test_worlds_are_those_of_refits(seed):
     D, T = X[:9], X[9:]
     ensemble = Rarity().fit_plan(D, Full().plan(len(D)), [seeds])
     refits = OneModel(Rarity(), D, seeds, None).augmented_scores(T, np.arange(5))
-    for here, there in zip(
-        _rows(ensemble.augmented_scores(T, np.arange(5))), _rows(refits), strict=True
-    ):
+    mine = ensemble.augmented_scores(T, np.arange(5))
+    for here, there in zip(_rows(mine), _rows(refits), strict=True):
         assert np.array_equal(here, there)
     for j, r in enumerate(ensemble.ranks(T, strictly=True).at_most):
         own = [by_counting(np.vstack([D, T[j]]), i) for i in range(10)]

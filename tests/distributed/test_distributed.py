@@ -369,9 +369,7 @@ def test_what_needs_all_rows_in_memory_is_refused(threads):
 
 def test_counts_of_a_choice_are_refused_with_a_way_out():
     for method in ("split", "auto"):
-        with pytest.raises(
-            ValueError, match=r"depends on all new rows; .*distributed.discover.*'knn'"
-        ):
+        with pytest.raises(ValueError, match=r"depends on all new rows; .*distributed.*'knn'"):
             choosing(method).rank_counts(NEW_STRETCHED)
 
 

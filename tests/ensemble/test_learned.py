@@ -30,9 +30,8 @@ def data(n=200, m=60, d=2, anomalies=6, seed=0):
 def scores_of(trained, calibrating, new, method, seed=0):
     """Scores of calibration and new rows, as one array."""
     classifier = Learning(method).classifier()
-    learned = LearnedScores(
-        classifier, trained, calibrating, NOTHING, method, np.random.SeedSequence(seed)
-    )
+    seed = np.random.SeedSequence(seed)
+    learned = LearnedScores(classifier, trained, calibrating, NOTHING, method, seed)
     ranks = learned.batch_ranks(new)
     return np.concatenate([ranks.against, ranks.scores])
 
@@ -56,9 +55,8 @@ def test_a_row_is_scored_by_a_classifier_that_has_not_seen_its_fold():
     D, T = data()
     T[7] = D[11]
     method = Learned(KNeighborsClassifier(3), folds=4)
-    learned = LearnedScores(
-        method.classifier, D[:90], D[90:], NOTHING, method, np.random.SeedSequence(5)
-    )
+    seed = np.random.SeedSequence(5)
+    learned = LearnedScores(method.classifier, D[:90], D[90:], NOTHING, method, seed)
     survey = learned.survey()
     survey = survey.merge(survey.seen(T))
     union = np.vstack([D[90:], T])

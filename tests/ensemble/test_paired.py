@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Plan
 from reconform.statistics import ranks as pvalues
 from reconform.statistics.ranks import Calibration, calibrate, ranks_paired, reduction
+from refusals import refused
 
 # np.median and np.quantile warn where they make NaN of infinities; the kernels need not.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:numpy")
@@ -200,3 +201,8 @@ def test_leave_one_out_takes_one_array_or_many():
             calibration = calibrate(same_plan, given_scores, reduction("median"))
             assert calibration.scores.tolist() == scores.tolist()
             assert calibration.models.tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("bad", [lambda s, axis: s.mean(), lambda s: s])
+def test_a_callable_must_give_one_number_per_row(bad):
+    refused("one number", reduction(bad), np.ones((3, 4)))

@@ -107,10 +107,8 @@ def test_the_size_of_the_sample_does_not_matter_for_symmetry(learning, monkeypat
         monkeypatch.setattr(module, name, most)
     D, X = rng.normal(size=(40, 2)), rng.normal(size=(8, 2))
     cad = ConformalDetector(Auto(FEW, classifier=True), "split", random_state=0).fit(D)
-    seen = {
-        (done.chosen, tuple(done.pool[0].ravel()))
-        for _, _, done, _ in worlds_of(cad.ensemble_, X, 2)
-    }
+    worlds = worlds_of(cad.ensemble_, X, 2)
+    seen = {(done.chosen, tuple(done.pool[0].ravel())) for _, _, done, _ in worlds}
     assert len(seen) == 1
     assert len(next(iter(seen))[1]) == 14
 

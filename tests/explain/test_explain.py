@@ -57,9 +57,8 @@ def test_the_feature_that_is_far_out_carries_the_score_of_every_detector(detecto
     assert first.place == "above all 120"
     assert first.unusual
     assert first.strength > 5
-    np.testing.assert_allclose(
-        first.quantiles, np.quantile(normal_rows()[:, FAR], [0.05, 0.5, 0.95])
-    )
+    quantiles = np.quantile(normal_rows()[:, FAR], [0.05, 0.5, 0.95])
+    np.testing.assert_allclose(first.quantiles, quantiles)
     assert sum(one.share for one in told.features) <= 1 + 1e-9
     assert told.flagged
     if detector != "auto":
@@ -329,11 +328,8 @@ def test_a_file_explains_the_rows_that_it_keeps(detector, method, tmp_path):
         told = found.explain(row)
         assert told.row == row
         same = memory.explain(int(row[1:]))
-        assert (told.features, told.nearest, told.detector) == (
-            same.features,
-            same.nearest,
-            same.detector,
-        )
+        for part in ("features", "nearest", "detector"):
+            assert getattr(told, part) == getattr(same, part)
     assert found.explain().row == "r5"
     assert found.to_discoveries().explain("r5") == found.explain("r5")
     last = int(memory.order[-1])

@@ -133,9 +133,8 @@ def test_text_that_polars_wrote(tmp_path, rng):
     paths = tmp_path / "normal.arrow", tmp_path / "new.arrow"
     for path, rows in zip(paths, (60, 5), strict=True):
         columns = {"x": rng.normal(size=rows), "who": [f"row {i}" for i in range(rows)]}
-        frame = polars.DataFrame(columns).with_columns(
-            kind=polars.lit("a").cast(polars.Categorical)
-        )
+        kind = polars.lit("a").cast(polars.Categorical)
+        frame = polars.DataFrame(columns).with_columns(kind=kind)
         # As Polars does by default with its newest layout.
         frame.write_ipc(path, compat_level=polars.CompatLevel.newest())
     out = tmp_path / "out.parquet"

@@ -441,16 +441,12 @@ def test_text_with_other_delimiters_and_decimals(tmp_path):
 cells = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
 
 
-@given(
-    rows=st.lists(st.tuples(cells, cells), min_size=1, max_size=5),
-    delimiter=st.sampled_from(",;\t"),
-)
+@given(st.lists(st.tuples(cells, cells), min_size=1, max_size=5), st.sampled_from(",;\t"))
 def test_python_reads_what_is_written(tmp_path_factory, rows, delimiter):
     path = tmp_path_factory.getbasetemp() / "cells.csv"
     table = pa.table({"a": [a for a, _ in rows], "b": [b for _, b in rows]})
-    with open_output(
-        path, table.schema, layout=Layout(delimiter=delimiter), overwrite=True
-    ) as write:
+    layout = Layout(delimiter=delimiter)
+    with open_output(path, table.schema, layout=layout, overwrite=True) as write:
         write(table)
     with path.open(newline="", encoding="utf-8") as file:
         read = list(csv.reader(file, delimiter=delimiter))

@@ -25,9 +25,8 @@ class JsonLinesSource:
         self.schema = self._table().schema
 
     def _table(self):
-        return pa.Table.from_pylist(
-            [json.loads(line) for line in self.path.read_text().splitlines()]
-        )
+        lines = self.path.read_text().splitlines()
+        return pa.Table.from_pylist([json.loads(line) for line in lines])
 
     def tables(self, columns, rows):
         table = self._table().select(list(columns))
@@ -67,9 +66,8 @@ def write_lines(path, X):
 def files(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 2))
     X[-1] = 9.0
-    return write_lines(tmp_path / "normal.toyrows", X[:40]), write_lines(
-        tmp_path / "new.toyrows", X[40:]
-    )
+    parts = {"normal": X[:40], "new": X[40:]}
+    return tuple(write_lines(tmp_path / f"{name}.toyrows", rows) for name, rows in parts.items())
 
 
 def test_without_the_row_the_format_is_unknown(files):

@@ -201,9 +201,8 @@ def test_unseen_labels_and_missing_values_are_counted(tmp_path, rng):
     path = tmp_path / "new.csv"
     path.write_text("colour,x\nred,0\nmauve,1\nmauve,\n,0.5\nteal,0\n")
     for batch_rows in (1, 2, 100):
-        judged = judge_file(
-            cad, path, read=ReadOptions(features=reference.features, batch_rows=batch_rows)
-        )
+        read = ReadOptions(features=reference.features, batch_rows=batch_rows)
+        judged = judge_file(cad, path, read=read)
         assert judged.unseen == {"colour": 3}
         assert judged.missing == {"colour": 1, "x": 1}
     assert judged.tested == 5
@@ -230,9 +229,8 @@ def test_an_output_is_laid_out_like_the_input(tmp_path, cad, monkeypatch):
 def test_progress_is_reported(tmp_path, cad, new_table):
     seen = []
     path = save(new_table, tmp_path / "new.parquet")
-    judge_file(
-        cad, path, read=ReadOptions(batch_rows=100), progress=lambda *step: seen.append(step)
-    )
+    read = ReadOptions(batch_rows=100)
+    judge_file(cad, path, read=read, progress=lambda *step: seen.append(step))
     assert seen == [(stage, done, 230) for stage in ("ranking", "writing")
                     for done in (100, 200, 230)]  # fmt: skip
 
@@ -389,9 +387,8 @@ def test_other_warnings():
     assert "no row can be flagged at 2.5%" in Rule(0.025).warning(10, 20)
     split = Rule(0.1).warning(50, 5_000, n_reference=100)
     assert split.startswith("With 50 calibration rows and 5,000 new ones, at least 981 rows ")
-    assert "`method='jackknife+'`" in Rule(0.1).warning(
-        50, 5_000, n_reference=100, instead="jackknife+"
-    )
+    plus = Rule(0.1).warning(50, 5_000, n_reference=100, instead="jackknife+")
+    assert "`method='jackknife+'`" in plus
     assert Rule(0.1, "storey").warning(100, 5_000) is None
     fewest = Rule(0.1, "by").smallest_list(100, 5_000)
     assert fewest == -(-5_000 * harmonic_number(5_000)[0] * 10 // 101)

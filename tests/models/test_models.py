@@ -27,15 +27,7 @@ from sklearn.svm import OneClassSVM
 
 from ensembles_of_ours import ENSEMBLES, NATIVE
 from forge import forge, members_of
-from reconform import (
-    Bootstrap,
-    ConformalDetector,
-    CrossValidation,
-    Jackknife,
-    RankCounts,
-    Resampling,
-    Split,
-)
+from reconform import ConformalDetector, RankCounts, methods
 from reconform.detectors import INNE, KNN, IForest
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
@@ -50,18 +42,18 @@ NEW = np.vstack([RNG.normal(size=(20, 3)).round(1), RNG.normal(6, 1, size=(3, 3)
 
 METHODS = {
     "split": "split",
-    "repeated split": Split(calibration=0.4, repeats=3),
+    "repeated split": methods.Split(calibration=0.4, repeats=3),
     "jackknife": "jackknife",
     "jackknife+": "jackknife+",
-    "jackknife pooled": Jackknife(variant="pooled"),
-    "cv": CrossValidation(folds=4, variant="basic"),
-    "cv+": CrossValidation(folds=4),
-    "cv pooled": CrossValidation(folds=4, variant="pooled"),
-    "jab": Bootstrap(draws=7, variant="basic"),
-    "jab+": Bootstrap(draws=7),
-    "jab+ mean": Bootstrap(draws=7, aggregate="mean"),
-    "jab pooled": Bootstrap(draws=7, aggregate=0.3, variant="pooled"),
-    "listed": Resampling([np.arange(20), list(range(10, 41)), [5] * 3 + list(range(30, 41))]),
+    "jackknife pooled": methods.Jackknife(variant="pooled"),
+    "cv": methods.CrossValidation(folds=4, variant="basic"),
+    "cv+": methods.CrossValidation(folds=4),
+    "cv pooled": methods.CrossValidation(folds=4, variant="pooled"),
+    "jab": methods.Bootstrap(draws=7, variant="basic"),
+    "jab+": methods.Bootstrap(draws=7),
+    "jab+ mean": methods.Bootstrap(draws=7, aggregate="mean"),
+    "jab pooled": methods.Bootstrap(draws=7, aggregate=0.3, variant="pooled"),
+    "listed": methods.Resampling([np.arange(20), [*range(10, 41)], [5] * 3 + [*range(30, 41)]]),
     "full": "full",
 }
 
@@ -192,7 +184,7 @@ def test_wide_rows_tiny_training_sets_and_natives_turned_around(tmp_path):
     rng = np.random.default_rng(1)
     wide, new = rng.normal(size=(60, 20)), rng.normal(size=(9, 20))
     round_trip(fitted("knn", "cv+", wide), tmp_path, new=new)
-    tiny = Resampling([[0, 1, 2, 3], [4, 5, 6, 7]])  # searched one by one
+    tiny = methods.Resampling([[0, 1, 2, 3], [4, 5, 6, 7]])  # searched one by one
     path = round_trip(fitted(KNN(n_neighbors=2), tiny), tmp_path)
     assert type(load(path).ensemble_).__name__ == "RefitEnsemble"
     round_trip(fitted(IForest(5, max_samples=8), "cv+", larger_is="anomalous"), tmp_path)
@@ -204,9 +196,8 @@ def test_column_names_come_back(tmp_path):
     pd = pytest.importorskip("pandas", reason="needs pandas")
     names = ["druck", "température", "流量"]
     frame = pd.DataFrame(X, columns=names)
-    path = round_trip(
-        fitted("iforest", "split", frame), tmp_path, new=pd.DataFrame(NEW, columns=names)
-    )
+    new = pd.DataFrame(NEW, columns=names)
+    path = round_trip(fitted("iforest", "split", frame), tmp_path, new=new)
     assert inspect(path).feature_names == tuple(names)
     with pytest.raises(ValueError, match=r"lacks the columns .druck."):
         load(path).ranks(pd.DataFrame(NEW, columns=["a", "b", "c"]))
@@ -253,7 +244,7 @@ def test_every_random_state(seed, tmp_path):
 )
 def test_scikit_learn(detector, method, tmp_path):
     pytest.importorskip("skops", reason="foreign objects are saved through skops")
-    method = CrossValidation(folds=3) if method == "cv+" else method
+    method = methods.CrossValidation(folds=3) if method == "cv+" else method
     if method == "prefit":
         detector.fit(X[:20])
     cad = fitted(detector, method, X[20:] if method == "prefit" else X)
@@ -274,7 +265,7 @@ def test_pyod(name, method, tmp_path):
     detector = getattr(__import__(f"pyod.models.{module}", fromlist=[kind]), kind)()
     if kind == "IForest":
         detector.set_params(n_estimators=5)
-    method = CrossValidation(folds=3) if method == "cv+" else method
+    method = methods.CrossValidation(folds=3) if method == "cv+" else method
     cad = fitted(detector.fit(X[:20]) if method == "prefit" else detector, method)
     path = tmp_path / "model.rcad"
     save(cad, path)
@@ -286,7 +277,7 @@ def test_pyod(name, method, tmp_path):
 
 def test_splitters_are_objects_of_others(tmp_path):
     pytest.importorskip("skops", reason="foreign objects are saved through skops")
-    cad = fitted("knn", Resampling(RepeatedKFold(n_splits=3, n_repeats=2, random_state=1)))
+    cad = fitted("knn", methods.Resampling(RepeatedKFold(n_splits=3, n_repeats=2, random_state=1)))
     path = round_trip(cad, tmp_path, trusted=True)
     refused(path, "RepeatedKFold")
 
@@ -347,7 +338,7 @@ def bare(X):
     return lambda rows: np.abs(rows - mean).sum(axis=1)
 
 
-class Halves(Split):
+class Halves(methods.Split):
     pass
 
 
@@ -356,7 +347,7 @@ class Halves(Split):
     [
         (lambda: fitted(bare, "split", larger_is="anomalous"), "bare function"),
         (lambda: fitted(lambda X: bare(X), "cv", larger_is="anomalous"), "bare function"),
-        (lambda: fitted("knn", Bootstrap(5, aggregate=np.median)), "aggregate=.* is a function"),
+        (lambda: fitted("knn", methods.Bootstrap(5, np.median)), "aggregate=.* is a function"),
         (lambda: fitted("knn", Halves()), "method Halves"),
         (lambda: ConformalDetector("knn").set_params(alpha=0.2), "not fitted"),
         (lambda: IForest().fit(X), "only a ConformalDetector"),
@@ -394,7 +385,7 @@ def test_extras_are_plain_json(tmp_path):
 
 def test_the_facts(tmp_path):
     path = tmp_path / "model.rcad"
-    cad = fitted(IForest(9, max_samples=8), Bootstrap(draws=7), ties="randomized")
+    cad = fitted(IForest(9, max_samples=8), methods.Bootstrap(draws=7), ties="randomized")
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     save(cad, path)
     info = inspect(path)
@@ -446,7 +437,7 @@ def test_constant_data_is_no_bomb(tmp_path):
     path = tmp_path / "model.rcad"
     zeros = np.zeros((1 << 14, 40))
     with pytest.warns(UserWarning, match="equal"):
-        cad = ConformalDetector(KNN(1), Split(calibration=2)).fit(zeros)
+        cad = ConformalDetector(KNN(1), methods.Split(calibration=2)).fit(zeros)
     save(cad, path)  # 5 MB of zeros would shrink a thousandfold, and is not compressed
     assert path.stat().st_size > zeros.nbytes // 2
     assert equal(load(path).ranks(zeros[:2]), cad.ranks(zeros[:2]))
@@ -459,7 +450,7 @@ def test_constant_data_is_no_bomb(tmp_path):
 def small(tmp_path_factory):
     """A small file, and what it should say."""
     path = tmp_path_factory.mktemp("small") / "model.rcad"
-    cad = fitted(IForest(2, max_samples=4), CrossValidation(folds=2), X[:12])
+    cad = fitted(IForest(2, max_samples=4), methods.CrossValidation(folds=2), X[:12])
     save(cad, path)
     return path, cad
 

@@ -339,9 +339,8 @@ def test_rows_come_most_unusual_first_and_the_sample_is_spread_over_the_rest():
     row = carried.lines[7]
     i = summary.order[7]
     assert row[1] == str(i)
-    assert row[2:5] == [
-        float(f"{v[i]:.4g}") for v in (found.scores, found.p_values, found.q_values)
-    ]
+    numbers = (found.scores, found.p_values, found.q_values)
+    assert row[2:5] == [float(f"{v[i]:.4g}") for v in numbers]
 
 
 @pytest.mark.parametrize("m", [10, 1_121, 1_300, 5_000])
@@ -408,13 +407,8 @@ def test_groups_have_a_line_each(rng):
     assert lines["fan"][:3] == ["400 (200 calibrate)", "40", "1"]
     (press,) = (name for name in lines if name.startswith("<b>press</b>xx"))
     assert len(press) < 70
-    assert lines[press] == [
-        "12 (6 calibrate)",
-        "9",
-        "0",
-        "0.1429 (1/7)",
-        "only in a list of 86 or more",
-    ]
+    numbers = ["12 (6 calibrate)", "9", "0", "0.1429 (1/7)"]
+    assert lines[press] == [*numbers, "only in a list of 86 or more"]
     assert "about the level of the decision, 20%" in page
     # what the warning says, too
     assert [one.shortest for one in found.groups if one.name == hostile] == [86]
@@ -464,9 +458,8 @@ def test_a_decision_without_provenance_still_makes_a_page():
 
 
 def test_nothing_to_show_is_refused():
-    empty = Discoveries(
-        np.zeros(0, bool), *[np.zeros(0)] * 3, p_threshold=0.0, procedure="bh", fdr=0.1
-    )
+    nothing = np.zeros(0, bool), *[np.zeros(0)] * 3
+    empty = Discoveries(*nothing, p_threshold=0.0, procedure="bh", fdr=0.1)
     refused("found has no rows", render, empty)
 
 

@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 from oracle import binomial_upper
-from reconform import (
-    Bootstrap,
-    ConformalDetector,
-    CrossValidation,
-    Full,
-    Jackknife,
-    Prefit,
-    Resampling,
-    Split,
-)
+from reconform import ConformalDetector, methods
 from reconform.statistics.certificates import (
     TABLE,
     WITHIN,
@@ -35,16 +26,16 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("method", "name", "kind"),
     [
-        (Split(), "split", "exact"),
-        (Split(repeats=3), "repeated split", "exact"),
-        (Prefit(), "prefit", "exact"),
-        (Full(), "full", "exact"),
-        (Jackknife(), "jackknife+", "bounded"),
-        (CrossValidation(3), "cv+", "bounded"),
-        (Bootstrap(3), "jab+", "measured"),
-        (Jackknife("basic"), "basic", "measured"),
-        (Bootstrap(3, variant="pooled"), "pooled", "measured"),
-        (Resampling([[0, 1]]), "resampling", "measured"),
+        (methods.Split(), "split", "exact"),
+        (methods.Split(repeats=3), "repeated split", "exact"),
+        (methods.Prefit(), "prefit", "exact"),
+        (methods.Full(), "full", "exact"),
+        (methods.Jackknife(), "jackknife+", "bounded"),
+        (methods.CrossValidation(3), "cv+", "bounded"),
+        (methods.Bootstrap(3), "jab+", "measured"),
+        (methods.Jackknife("basic"), "basic", "measured"),
+        (methods.Bootstrap(3, variant="pooled"), "pooled", "measured"),
+        (methods.Resampling([[0, 1]]), "resampling", "measured"),
     ],
     ids=str,
 )
@@ -65,6 +56,13 @@ def test_sentences_follow_from_the_table():
     assert "not proven" in guarantee("split").sentence("storey", smoothed=True)
     assert "not proven" in guarantee("full").sentence("bh", smoothed=True)
     refused("Did you mean 'split'", guarantee, "splot")
+    row = guarantee("full")
+    assert "false in general" in row.sentence("bh")
+    assert "BH false in general" in row.fdr
+    assert "false in general" not in row.sentence("by") + guarantee("split").fdr
+    cad = ConformalDetector("knn", "cv+").fit(np.arange(40.0).reshape(20, 2))
+    for row in (guarantee("cv+"), cad.guarantee_):
+        assert "m-1 further rows" in str(row)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
@@ -127,14 +125,6 @@ def test_bh_on_smoothed_p_values_of_a_split_by_enumeration(scores, anomaly, leve
     assert total / cases <= level * Fraction(2, 3)
 
 
-def test_bh_on_full_is_said_to_be_false_in_general():
-    row = guarantee("full")
-    assert "false in general" in row.sentence("bh")
-    assert "BH false in general" in row.fdr
-    assert "false in general" not in row.sentence("by")
-    assert "false in general" not in guarantee("split").fdr
-
-
 @pytest.mark.slow
 def test_bh_on_full_exceeds_its_level_with_a_symmetric_detector():
     """The claim of the table, shown: 300 batches of normal rows, each p-value exact.
@@ -150,12 +140,6 @@ def test_bh_on_full_exceeds_its_level_with_a_symmetric_detector():
     assert 300 * rate > binomial_upper(300, 0.1, 1e-4)
     # The ten p-values of a batch depend on each other: four standard errors of 300 of them.
     assert share < 0.1 + 4 * 0.3 / 300**0.5
-
-
-def test_the_second_bound_of_cv_plus_says_what_it_needs():
-    assert "m-1 further rows" in str(guarantee("cv+"))
-    cad = ConformalDetector("knn", "cv+").fit(np.arange(40.0).reshape(20, 2))
-    assert "m-1 further rows" in str(cad.guarantee_)
 
 
 def test_the_documents_render_the_table():
@@ -176,23 +160,23 @@ def as_fractions(grid):
 
 
 def test_proven_grids_equal_their_formulas():
-    plan = Jackknife().plan(10)
+    plan = methods.Jackknife().plan(10)
     grid = proven_grid(plan, guarantee_of(plan), 10)
     assert as_fractions(grid) == [min(Fraction(1), Fraction(2 * r - 1, 11)) for r in range(1, 12)]
 
     n, folds, m = 12, 4, 3
-    plan = CrossValidation(folds).plan(n)
+    plan = methods.CrossValidation(folds).plan(n)
     grid = proven_grid(plan, guarantee_of(plan), n)
     assert as_fractions(grid) == [
         min(Fraction(1), Fraction(2 * r + folds - 2, n + folds), Fraction(2 * r + m - 2, n + m))
         for r in range(1, n + 2)
     ]
-    plan = CrossValidation(5).plan(n)  # folds of 3, 3, 2, 2, 2: the tournament does not apply
+    plan = methods.CrossValidation(5).plan(n)  # folds of 3, 3, 2, 2, 2: no tournament
     grid = proven_grid(plan, guarantee_of(plan), n)
     expected = [min(Fraction(1), Fraction(2 * r + 3, n + 5)) for r in range(1, n + 2)]
     assert as_fractions(grid) == expected
 
-    plan = Full().plan(5)
+    plan = methods.Full().plan(5)
     assert as_fractions(proven_grid(plan, guarantee_of(plan), 5)) == as_fractions(usual(5))
 
 
@@ -205,7 +189,7 @@ def test_the_correction_of_jackknife_plus_is_the_smallest_that_the_tournament_al
         for (i, j), result in zip(pairs, results, strict=True):
             games[i] += result != 0  # i does not lose to j
             games[j] += result != 1
-    plan = Jackknife().plan(n)
+    plan = methods.Jackknife().plan(n)
     grid = proven_grid(plan, guarantee_of(plan), n)
     for r in range(1, n + 2):
         most = int((ranks <= r).sum(axis=1).max())  # P(rank <= r) = E|S| / (n + 1)

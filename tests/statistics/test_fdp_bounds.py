@@ -40,9 +40,10 @@ def test_the_count_of_orders_is_right():
     assert miss(envelope, n, nulls) == pytest.approx(worse / comb(n + nulls, n), abs=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("n", "nulls"), [(1, 1), (1, 40), (40, 1), (9, 9), (30, 200), (200, 30), (250, 250)]
-)
+SIZES = [(1, 1), (1, 40), (40, 1), (9, 9), (30, 200), (200, 30), (250, 250)]
+
+
+@pytest.mark.parametrize(("n", "nulls"), SIZES)
 def test_the_envelope_has_its_confidence(n, nulls):
     # Exact, but for the simulated critical value: it is too low with probability 1e-4 at most.
     for confidence in (0.5, 0.9, 0.99):

@@ -32,11 +32,7 @@ def factor_of(procedure, p, lam, n):
 
 
 @pytest.mark.parametrize("procedure", ["bh", "by", "storey"])
-@given(
-    batch=batches(),
-    level=st.sampled_from(LEVELS),
-    lam=st.sampled_from([Fraction(1, 2), Fraction(1, 10)]),
-)
+@given(batches(), st.sampled_from(LEVELS), st.sampled_from([Fraction(1, 2), Fraction(1, 10)]))
 @settings(max_examples=200)
 # On the line: n = 9, m = 10, fdr = 0.1; five rows of rank 1 give p = 0.1 = 0.1 * 10 / 10 only if
 # all ten share it, and one short of it they do not.

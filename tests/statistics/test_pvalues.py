@@ -37,10 +37,8 @@ def check_against_oracle(cad, D, X):
     assert [Fraction(int(r), grid) for r in ranks] == expected
     assert cad.p_values(X).tolist() == [float(p) for p in expected]
     c, _, _ = oracle.calibration_scores(D, few_valued, T, phi)
-    assert (
-        dict(zip(cad.calibration_.rows.tolist(), cad.calibration_.scores.tolist(), strict=True))
-        == c
-    )
+    rows, scores = cad.calibration_.rows.tolist(), cad.calibration_.scores.tolist()
+    assert dict(zip(rows, scores, strict=True)) == c
 
 
 @pytest.mark.filterwarnings("ignore:all .* calibration scores are equal")
@@ -68,9 +66,8 @@ def test_named_methods_equal_algorithm_1(name, data):
 @settings(max_examples=15)
 def test_any_resampling_equals_algorithm_1(variant, aggregate, data):
     n = data.draw(st.integers(3, 9))
-    sets = data.draw(
-        st.lists(st.lists(st.integers(0, n - 1), min_size=1, max_size=n), min_size=1, max_size=7)
-    )
+    one = st.lists(st.integers(0, n - 1), min_size=1, max_size=n)
+    sets = data.draw(st.lists(one, min_size=1, max_size=7))
     if all(len(set(s)) == n for s in sets):
         return
     D, X = data.draw(small_rows(n)), data.draw(small_rows(4))

@@ -24,10 +24,8 @@ from streams import calibrated
 def test_ordered_scores_count_what_came_before(values, first, second):
     x = np.array(values)
     ordered = OrderedScores(x[:first])
-    parts = [
-        ordered.rank_and_insert(x[first:second]),
-        ordered.rank_and_insert(x[max(first, second) :]),
-    ]
+    rows = x[first:second], x[max(first, second) :]
+    parts = [ordered.rank_and_insert(part) for part in rows]
     below, equal = (np.concatenate(counts) for counts in zip(*parts, strict=True))
     for j, i in enumerate(range(min(first, len(x)), len(x))):
         assert below[j] == (x[:i] < x[i]).sum()

@@ -85,9 +85,8 @@ def test_resuming_anywhere_gives_the_same_decisions(cad, kind, options, tmp_path
     names = {"discoveries", "guarantee", "settings", "windows", "waiting", "changes", "alarm_row"}
     for name in names & set(dir(plain)):
         assert getattr(resumed, name) == getattr(plain, name), name
-    assert np.array_equal(
-        getattr(resumed, "log10_evidence", 0.0), getattr(plain, "log10_evidence", 0.0)
-    )
+    ours, theirs = (getattr(one, "log10_evidence", 0.0) for one in (resumed, plain))
+    assert np.array_equal(ours, theirs)
     if kind == "windows":
         assert same(resumed.flush(), plain.flush())
     resumed.close()
@@ -170,9 +169,8 @@ def test_batches_do_not_matter(cad, kind):
     whole, pieces = judged(streams[0], [np.concatenate(parts)]), judged(streams[1], parts)
     for name in ("mask", "p_values", "log10_evidence"):
         if hasattr(whole[0], name):
-            ours, theirs = (
-                np.concatenate([getattr(one, name) for one in found]) for found in (whole, pieces)
-            )
+            both = ([getattr(one, name) for one in found] for found in (whole, pieces))
+            ours, theirs = map(np.concatenate, both)
             assert np.array_equal(ours, theirs)
     for name in ("rows", "discoveries", "alarm_row", "changes"):
         assert getattr(streams[0], name, None) == getattr(streams[1], name, None)

@@ -25,9 +25,8 @@ def test_the_certified_cut_off_is_that_of_threshold(cad):
     assert np.array_equal(decided.mask, limit.flags(X[:, 0]))
     assert 100 < decided.count < 1_900
     assert (decided.mask == (decided.p_values <= decided.level)).all()
-    assert re.search(
-        "At most 5 false alarms in any 1,000 rows expected, .* share 0.95", budget.guarantee
-    )
+    said = "At most 5 false alarms in any 1,000 rows expected, .* share 0.95"
+    assert re.search(said, budget.guarantee)
 
 
 @pytest.mark.parametrize("method", ["split", "jackknife+", "full"])

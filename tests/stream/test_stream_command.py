@@ -32,9 +32,8 @@ def rows_of(seed, count, share=0.05):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(count, 3)).round(3)
     X[rng.random(count) < share] += 8
-    return [
-        {"id": f"R{i}", **dict(zip(NAMES, row, strict=True))} for i, row in enumerate(X.tolist())
-    ]
+    named = [dict(zip(NAMES, row, strict=True)) for row in X.tolist()]
+    return [{"id": f"R{i}", **row} for i, row in enumerate(named)]
 
 
 def as_json(rows):
@@ -171,9 +170,8 @@ def test_one_decision_per_row(folder):
     assert [one["line"] for one in found] == list(range(1, 301))
     assert [one["id"] for one in found] == [row["id"] for row in rows]
     flagged = sum(one["anomaly"] for one in found)
-    assert {one["id"] for one in found if one["anomaly"]} >= {
-        row["id"] for row in rows if row["flow"] > 6
-    }
+    far = {row["id"] for row in rows if row["flow"] > 6}
+    assert {one["id"] for one in found if one["anomaly"]} >= far
     assert "A row is flagged if fewer than" in result.stderr
     assert "At most 5 false alarms in any 100 rows expected" in result.stderr
     assert f"300 rows decided, {flagged} flagged; 0 lines skipped." in result.stderr
@@ -358,9 +356,8 @@ def test_a_journal_answers_rows_that_come_again(folder, tmp_path, options):
     assert "has 100 rows; the first line is taken for row 0." in again.stderr
     later = decisions(stream(folder, *journal, "--from", "40", input=as_json(rows[40:])))
     assert [one["row"] for one in later] == list(range(40, 100))
-    assert [one["p_value"] for one in later] == [
-        json.loads(line)["p_value"] for line in whole.splitlines()[40:]
-    ]
+    first = [json.loads(line)["p_value"] for line in whole.splitlines()]
+    assert [one["p_value"] for one in later] == first[40:]
     more = rows_of(11, 5)
     grown = decisions(stream(folder, *journal, "--from", "100", input=as_json(more)))
     assert [one["row"] for one in grown] == list(range(100, 105))

@@ -55,9 +55,8 @@ def test_columns_are_in_the_papers_order():
     assert [column.heading for column in PAPER_COLUMNS] == [
         *("Split", "JaB+", "10-CV+", "Jackknife+", "JaB", "10-CV", "Jackknife")
     ]
-    both = columns_of(
-        {"cv-pooled": "pooled", "cv+": "plus", "full": None, "mine": "basic"}, folds=5
-    )
+    variants = {"cv-pooled": "pooled", "cv+": "plus", "full": None, "mine": "basic"}
+    both = columns_of(variants, folds=5)
     assert [column.heading for column in both] == ["Full", "5-CV+", "5-CV pooled", "mine"]
 
 
@@ -132,9 +131,8 @@ def test_tables_of_a_study(study):
 def test_the_stored_tables_follow_from_the_stored_numbers():
     """So the 288 numbers and their comparison can be checked without running the study."""
     cells = stored_cells(RESULTS / "paper.csv")
-    ours = columns_of(
-        {reading.label: reading.variant for reading in resolve_readings(PAPER_METHODS)}
-    )
+    variants = {reading.label: reading.variant for reading in resolve_readings(PAPER_METHODS)}
+    ours = columns_of(variants)
     assert format_table(cells, ours, fmt="csv") == (RESULTS / "paper.csv").read_text()
     comparison = compare_cells(cells, read_reference("paper"))
     assert len(comparison.cells) == 288

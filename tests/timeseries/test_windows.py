@@ -66,9 +66,8 @@ def test_windows_do_not_reach_over_gaps_or_series():
 
 def test_the_order_of_rows_in_a_file_does_not_matter(rng):
     rows = pd.concat([hourly(400, 1, name="a"), hourly(300, 2, 50.0, name="b")])
-    new = pd.concat(
-        [hourly(100, 3, start="2025-01-01", name="b"), hourly(90, 4, start="2025-01-01", name="a")]
-    )
+    soon = {"start": "2025-01-01"}
+    new = pd.concat([hourly(100, 3, name="b", **soon), hourly(90, 4, name="a", **soon)])
     windows = Windows("when", "machine")
     there = judged(rows, new, windows)
     shuffled = judged(rows.iloc[rng.permutation(700)], new.iloc[rng.permutation(190)], windows)
@@ -158,9 +157,8 @@ def test_a_saved_model_judges_the_same(tmp_path):
 
 def series(kind, n, rng):
     e = rng.normal(size=n + 300)
-    weights = {"ar1": [1, -0.95], "ar2": [1, -1.6, 0.8], "slow": [1, -1.2, 0.25]}.get(
-        kind, [1, -0.7]
-    )
+    weights = {"ar1": [1, -0.95], "ar2": [1, -1.6, 0.8], "slow": [1, -1.2, 0.25]}
+    weights = weights.get(kind, [1, -0.7])
     x = lfilter([1], weights, e)[300:]
     return x + 4 * np.sin(np.arange(n) * 2 * np.pi / 24) * (kind == "season")
 
@@ -194,9 +192,8 @@ def test_the_command_line_judges_windows(tmp_path, monkeypatch):
     told = json.loads(run("detect ref.csv new.csv --time when --json").stdout)
     assert [event["begin"] for event in told["events"]] == [e.begin for e in found.events]
     assert told["flagged"] == found.count
-    assert (
-        "'heat'" in run("detect", "ref.csv", "new.csv", "--time", "when", "--explain", peak).stdout
-    )
+    told_of = run("detect", "ref.csv", "new.csv", "--time", "when", "--explain", peak).stdout
+    assert "'heat'" in told_of
     run("fit ref.csv --time when --model m.rcad")
     assert json.loads(run("score m.rcad new.csv --json").stdout)["events"] == told["events"]
     said = run("detect ref.csv new.csv --time when --window 60", code=1).stderr
