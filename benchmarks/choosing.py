@@ -1,136 +1,157 @@
-"""Rules by which ``"auto"`` could choose a detector, side by side: power and FDR of their lists.
+"""Which detectors ``"auto"`` should try, and by which margin it should choose: power and FDR.
 
-    python benchmarks/choosing.py                              # the four small sets, 25 draws
-    python benchmarks/choosing.py thyroid satellite --draws 12 --batches 1
+    python benchmarks/choosing.py                              # all sets, 6 draws
+    python benchmarks/choosing.py thyroid "heavy tails" --draws 12
 
 Every rule keeps p-values exact; lists are made by Benjamini-Hochberg at 0.1. A margin "a, b" asks
-of another detector to find more than the first by a roots of what that finds plus b, on average
-over the levels 0.05, 0.1, 0.15, 0.2; without a margin the longest list at 0.1 decides.
+of another detector to find more than the first by a/4 roots of what that finds plus b, on average
+over the levels 0.05, 0.1, 0.15, 0.2. Sets are the paper's, two that scikit-learn brings, and
+made-up ones of six kinds and several sizes; a tenth of the new rows are anomalies.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
-from papers import load
+from papers import REGISTRY, load
+from sklearn.datasets import load_digits, load_wine
 
 from reconform import ConformalDetector
-from reconform.ensemble.choosing import LEVELS, stands_first, weigh
+from reconform.detectors import INNE, Contrast
+from reconform.detectors.registry import offered
+from reconform.ensemble import choosing
 from reconform.rule import Rule
-from reconform.statistics.conditional_calibration import step_up_limits
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
-from reconform.study.protocol import Protocol, name_key
+from reconform.study.protocol import Protocol
 
-SMALL = ("wbc", "ionosphere", "wdbc", "breast")
-MARGINS = ((1.0, 1), (1.5, 1), (1.0, 16), (1.25, 16), (2.0, 4))
-
-Batch = tuple[ConformalDetector, np.ndarray, int]
-
-# From evidence (levels, detectors, m), and which detector stands first, to a choice (m,).
-Choose = Callable[[np.ndarray, int], np.ndarray]
+KINDS = ("shifted", "between clusters", "heavy tails", "broken relation", "units", "two densities")
+# What was tried and is not offered.
+MORE = (INNE(), INNE(scale="robust"), Contrast(scale="robust"))
+MARGINS = ((5, 16), (4, 12), (3, 8), (2, 4))
+Rows = tuple[np.ndarray, np.ndarray, int]  # reference, new rows with the anomalies last, how many
 
 
-def batches(
-    name: str, draws: int, count: int
-) -> Iterator[tuple[ConformalDetector, np.ndarray, int]]:
-    """Fitted detectors and new rows of the paper's sizes, the anomalies last; and their number."""
-    data = load(name)
-    sizes = Protocol().sizes(len(data.normal), len(data.outliers))
+def made(kind: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Normal rows and anomalies of a kind."""
+    rng = np.random.default_rng([KINDS.index(kind), seed])
+    d, n, a = int(rng.choice([4, 10, 30])), 1200, 300
+    if kind == "shifted":
+        turn = rng.normal(size=(d, d)) / np.sqrt(d)
+        return rng.normal(size=(n, d)) @ turn, rng.normal(size=(a, d)) @ turn + 2.5 * turn[0]
+    if kind == "between clusters":
+        centres = 6 * rng.normal(size=(5, d))
+        normal = centres[rng.integers(0, 5, n)] + rng.normal(size=(n, d))
+        return normal, centres[rng.integers(0, 5, a)] / 2 + rng.normal(size=(a, d))
+    if kind == "heavy tails":
+        return rng.standard_t(3, size=(n, d)), 2.5 * rng.standard_t(3, size=(a, d))
+    if kind == "broken relation":
+        normal = rng.normal(size=(n, d))
+        normal[:, 1] = normal[:, 0] + 0.2 * rng.normal(size=n)
+        return normal, rng.normal(size=(a, d))
+    if kind == "units":
+        units = 10.0 ** rng.integers(-2, 3, d)
+        return rng.poisson(3, size=(n, d)) * units, rng.poisson(6, size=(a, d)) * units
+    centres, which = 8 * rng.normal(size=(2, d)), rng.integers(0, 2, n)
+    normal = centres[which] + np.array([0.3, 3.0])[which, None] * rng.normal(size=(n, d))
+    return normal, centres[0] + 1.2 * rng.normal(size=(a, d))
+
+
+def draws_of(name: str, draws: int) -> Iterator[Rows]:
+    """Draw reference and new rows of a set."""
     for j in range(draws):
-        rng = np.random.default_rng([name_key(name), j, 99])
-        normal = data.X[rng.permutation(data.normal)].astype(float)
-        reference, pool = normal[: sizes.train], normal[sizes.train :]
-        cad = ConformalDetector("auto", "full", random_state=j).fit(reference)
-        for _ in range(count):
-            some = rng.choice(len(pool), sizes.test - sizes.outliers, replace=False)
-            bad = rng.choice(len(data.outliers), sizes.outliers, replace=False)
-            outliers = data.X[data.outliers[bad]].astype(float)
-            yield cad, np.vstack([pool[some], outliers]), sizes.outliers
+        if name in REGISTRY:
+            data, protocol = load(name), Protocol(test_sets=1, draws=draws)
+            draw = protocol.draw(data, j)
+            yield data.X[draw.train], data.X[draw.pool][draw.test_sets[0]], draw.outliers
+            continue
+        rng = np.random.default_rng(j)
+        if name in KINDS:
+            normal, bad = made(name, j)
+            n = (150, 300, 600)[j % 3]
+            m = n // 3 if j % 2 else 2 * n // 3
+        else:
+            X, y = {"digits": load_digits, "wine": load_wine}[name](return_X_y=True)
+            normal, bad = rng.permutation(X[y != 0]), rng.permutation(X[y == 0])
+            n, m = len(normal) // 2, len(normal) // 6
+        a = max(1, round(m / 10))
+        yield normal[:n], np.vstack([normal[n : n + m - a], bad[:a]]), a
 
 
-def seen(cad: ConformalDetector, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Evidence by level and detector, the ranks by detector, and which one stands first."""
-    n, m, fitted = cad.n_calibration_, len(new), cad.ensemble_.fitted
-    evidence = np.empty((len(LEVELS), len(fitted), m), dtype=np.int64)
-    ranks = np.empty((len(fitted), m), dtype=np.int64)
-    pooled = [one.for_pool(new) for one in fitted]
+@dataclass
+class Seen:
+    """What all detectors see of one batch: evidence and ranks (detectors, m)."""
+
+    n: int
+    anomalies: int
+    names: list[str]
+    first: str
+    evidence: np.ndarray
+    ranks: np.ndarray
+
+    def found(self, names: list[str], margin: tuple[int, int]) -> tuple[float, float]:
+        """Power and false share of a choice among some of the detectors."""
+        choosing.MARGIN, choosing.FEW = margin
+        which = [self.names.index(name) for name in names]
+        first = self.first if self.first in names else names[0]
+        chosen = choosing.choose(self.evidence[which], names.index(first))
+        mine = self.ranks[which][chosen, np.arange(self.ranks.shape[1])]
+        counts = RankCounts(self.n, "").add(mine)
+        mask = Rule(fdr=0.1).decide_counts(counts, usual(self.n)).mask(mine)
+        true = int(mask[-self.anomalies :].sum())
+        return true / self.anomalies, float((mask.sum() - true) / max(1, mask.sum()))
+
+
+def seen(rows: Rows, seed: int) -> Seen:
+    """Ask all detectors."""
+    reference, new, anomalies = rows
+    tried = [*offered(True), *MORE]
+    cad = ConformalDetector(tried, "full", random_state=seed, n_jobs=2).fit(reference)
+    choice = cad.ensemble_
+    pooled, m = choice._pooled(new), len(new)
+    limits = choosing.limits_for(len(reference), m)
+    evidence, ranks = np.empty((2, len(pooled), m), dtype=np.int64)
     for k, (ensemble, measured) in enumerate(pooled):
-        for augmented in ensemble.augmented_scores(measured, np.arange(m)):
-            for level, q in enumerate(LEVELS):
-                limits = step_up_limits(q, n, m)[None]
-                found, own = np.empty((2, len(augmented.rows)), dtype=np.int64)
-                weigh(
-                    augmented.own,
-                    augmented.others,
-                    augmented.rows,
-                    limits,
-                    0,
-                    len(found),
-                    found,
-                    own,
-                )
-                evidence[level, k, augmented.rows], ranks[k, augmented.rows] = found, own
-    return evidence, ranks, stands_first([one.enough_new for one, _ in pooled], m)
-
-
-def with_margin(factor: float, more: int) -> Choose:
-    """Return the rule with a margin."""
-
-    def choose(evidence: np.ndarray, first: int) -> np.ndarray:
-        found = evidence.mean(axis=0)
-        gain = found - found[first]
-        clear = (gain > 0) & (gain > factor * np.sqrt(found[first] + more))
-        best = np.where(clear, gain, 0).argmax(axis=0)
-        return np.where(clear.any(axis=0), best, first)
-
-    return choose
-
-
-def rules(names: tuple[str, ...]) -> dict[str, Choose]:
-    """Every detector alone, and the rules."""
-    alone = {
-        f"{name} alone": lambda evidence, _, k=k: np.full(evidence.shape[2], k)
-        for k, name in enumerate(names)
-    }
-    usual_margin = with_margin(1.25, 16)
-    margins = {f"margin {a}, {b}": with_margin(a, b) for a, b in MARGINS}
-    longest = {"longest list at 0.1, no margin": lambda evidence, _: evidence[1].argmax(axis=0)}
-    first = {"the one that stands first": lambda e, first: np.full(e.shape[2], first)}
-    others = {
-        f"margin 1.25, 16, {name} first": lambda e, _, k=k: usual_margin(e, k)
-        for k, name in enumerate(names)
-        if name in ("knn", "contrast", "contrast-forest")
-    }
-    return {**alone, **first, **longest, **margins, **others}
+        for part in ensemble.augmented_scores(measured, np.arange(m)):
+            evidence[k, part.rows], ranks[k, part.rows] = choosing._weighed(part, limits, 2)
+    first = choosing.stands_first([one.enough_new for one, _ in pooled], m)
+    names = list(choice.names)
+    return Seen(len(reference), anomalies, names, names[first], evidence, ranks)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=[])
-    parser.add_argument("--draws", type=int, default=25)
-    parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("names", nargs="*", default=[*REGISTRY, "digits", "wine", *KINDS])
+    parser.add_argument("--draws", type=int, default=6)
     arguments = parser.parse_args()
-    names, table = arguments.names or SMALL, {}
-    for name in names:
-        for cad, new, anomalies in batches(name, arguments.draws, arguments.batches):
-            evidence, ranks, first = seen(cad, new)
-            ensemble, m, n = cad.ensemble_, len(new), cad.n_calibration_
-            for rule, choose in rules(ensemble.names).items():
-                mine = ranks[choose(evidence, first), np.arange(m)]
-                decision = Rule(fdr=0.1).decide_counts(RankCounts(n, "").add(mine), usual(n))
-                mask = decision.mask(mine)
-                true = mask[-anomalies:].sum()
-                line = (true / anomalies, (mask.sum() - true) / max(1, mask.sum()))
-                table.setdefault(rule, {}).setdefault(name, []).append(line)
-    print("| rule | " + " | ".join(names) + " | mean |")
-    print("|---" * (len(names) + 2) + "|")
+    warnings.simplefilter("ignore")
+    table: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for name in arguments.names:
+        for j, rows in enumerate(draws_of(name, arguments.draws)):
+            batch = seen(rows, j)
+            ours = batch.names[: len(offered(True))]
+            more = batch.names[len(ours) :]
+            rules = {f"offered, margin {a}, {b}": (ours, (a, b)) for a, b in MARGINS}
+            rules |= {f"and {one}": ([*ours, one], MARGINS[0]) for one in more}
+            rules |= {
+                f"without {one}": ([other for other in ours if other != one], MARGINS[0])
+                for one in ours
+            }
+            rules |= {f"{one} alone": ([one], MARGINS[0]) for one in batch.names}
+            for rule, settings in rules.items():
+                table[rule][name].append(batch.found(*settings))
+    print("| rule | " + " | ".join(arguments.names) + " | mean |")
+    print("|---" * (len(arguments.names) + 2) + "|")
     for rule, by_name in table.items():
-        means = [np.mean(by_name[name], axis=0) for name in names]
-        cells = [f"{power:.3f} / {fdr:.2f}" for power, fdr in [*means, np.mean(means, axis=0)]]
-        print(f"| {rule} | " + " | ".join(cells) + " |")
+        means = [np.mean(by_name[name], axis=0) for name in arguments.names]
+        cells = [f"{power:.2f}" for power, _ in means]
+        power, fdr = np.mean(means, axis=0)
+        print(f"| {rule} | " + " | ".join(cells) + f" | {power:.3f} / {fdr:.3f} |")
 
 
 if __name__ == "__main__":

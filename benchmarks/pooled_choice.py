@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import warnings
 
 import numpy as np
 from papers import load
@@ -141,6 +142,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--small", action="store_true")
     given = parser.parse_args()
+    warnings.simplefilter("ignore")
     if given.small:
         small(given.draws)
         return

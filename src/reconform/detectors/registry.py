@@ -104,8 +104,6 @@ DETECTORS = {
             "how large the spheres between random rows are where a row lies",
             scale_matters=True,
             record=INNE_RECORD,
-            tried_with=(AS_IT_IS, SCALED),
-            quick=True,
         ),
         Entry(
             "lof",
@@ -160,7 +158,7 @@ DETECTORS = {
             "the distance to reference rows against that to the other new rows",
             scale_matters=True,
             record=CONTRAST_RECORD,
-            tried_with=(AS_IT_IS, SCALED),
+            tried_with=(AS_IT_IS,),
         ),
         Entry(
             "contrast-forest",

@@ -134,7 +134,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     >>> found = run_demo()[0]
     >>> summary = summarise(found, [0.05, 0.2])
     >>> summary.levels, summary.counts
-    (array([0.05, 0.1 , 0.2 ]), array([38, 40, 48]))
+    (array([0.05, 0.1 , 0.2 ]), array([38, 39, 48]))
     """
     if not len(found):
         raise ReconformError("found has no rows; there is nothing to show.")
