@@ -23,11 +23,8 @@ def benjamini_hochberg(ranks: list[int], n: int, level: Fraction) -> set[int]:
     """Step up, in fractions; lists of more than five rows at 19/20 of the level."""
     m = len(ranks)
     for k in range(m, 0, -1):
-        found = {
-            j
-            for j, r in enumerate(ranks)
-            if Fraction(r, n + 1) <= level * max(min(k, 5), Fraction(19 * k, 20)) / m
-        }
+        line = level * max(min(k, 5), Fraction(19 * k, 20)) / m
+        found = {j for j, r in enumerate(ranks) if Fraction(r, n + 1) <= line}
         if len(found) >= k:
             return found
     return set()

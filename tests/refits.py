@@ -45,10 +45,8 @@ def refits(detector, X, plan, seeds):
 
     models = [fit(rows, seed) for rows, seed in zip(plan.train, seeds, strict=False)]
     full = fit(slice(None), seeds[-1]) if plan.full else models[0]
-    held = [
-        model.score_samples(X[rows]) if len(rows) else np.empty(0)
-        for model, rows in zip(models, plan.held_out, strict=True)
-    ]
+    pairs = zip(models, plan.held_out, strict=True)
+    held = [m.score_samples(X[rows]) if len(rows) else np.empty(0) for m, rows in pairs]
     calibration = calibrate(plan, held, reduction(plan.aggregate))
     return RefitEnsemble(plan, calibration, models if plan.full else [], full)
 

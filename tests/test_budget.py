@@ -312,13 +312,8 @@ def test_numbers_of_rows_that_are_none(cad, data, top):
 @pytest.mark.parametrize("top", [3, 20, 150, 400])
 def test_a_file_writes_the_first_rows(cad, data, here, top, batch_rows):
     found = cad.discover(data[1], top=top)
-    judged = judge_file(
-        cad,
-        here / "new.csv",
-        here / "best.csv",
-        Rule(top=top),
-        read=ReadOptions(id_columns=["name"], batch_rows=batch_rows),
-    )
+    read = ReadOptions(id_columns=["name"], batch_rows=batch_rows)
+    judged = judge_file(cad, here / "new.csv", here / "best.csv", Rule(top=top), read=read)
     best = pd.read_csv("best.csv")
     assert best["name"].tolist() == [f"N{i:03d}" for i in found.order[:top]]
     assert best["anomaly"].tolist() == found.mask[found.order[:top]].tolist()

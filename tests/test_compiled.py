@@ -37,10 +37,8 @@ def run(source, *arguments, **variables):
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage: " in done.stdout
     lines = done.stdout.splitlines()
-    return (
-        [line for line in lines if line.startswith("result ")],
-        [line for line in lines if line.startswith("LOG ")],
-    )
+    of = {kind: [one for one in lines if one.startswith(kind)] for kind in ("result ", "LOG ")}
+    return of["result "], of["LOG "]
 
 
 @pytest.fixture(scope="module")

@@ -143,10 +143,8 @@ def test_a_basic_fit_keeps_what_it_needs(name, plan):
     assert_same_ranks(fast.ranks(new, strictly=True), slow.ranks(new, strictly=True))
     for variant in ("plus", "pooled"):
         if fast.retained:  # A(D) is all that is kept, and all that the others need
-            assert_same_ranks(
-                fast.ranks(new, variant=variant, strictly=True),
-                slow.ranks(new, variant=variant, strictly=True),
-            )
+            ranked = (one.ranks(new, variant=variant, strictly=True) for one in (fast, slow))
+            assert_same_ranks(*ranked)
         else:
             refused("keeps only the one", fast.ranks, new, variant=variant)
 
@@ -414,10 +412,10 @@ def test_with_the_batch_order_threads_and_files_change_nothing(name, tmp_path):
     for D, new in ((rng.normal(size=(80, 3)), rng.normal(size=(40, 3))), grid(80, 40)):
         new[:8, 0] += 2
         order, place = rng.permutation(80), rng.permutation(40)
-        here, there = (
-            ConformalDetector(MORE_BATCH[name], "full", random_state=0, n_jobs=jobs).fit(X)
-            for jobs, X in ((1, D), (2, D[order]))
+        one, other = (
+            ConformalDetector(MORE_BATCH[name], "full", random_state=0, n_jobs=n) for n in (1, 2)
         )
+        here, there = one.fit(D), other.fit(D[order])
         save(here, tmp_path / "m.rcad", overwrite=True)
         for found, of in ((there.discover(new[place]), place), (load(tmp_path / "m.rcad"), ...)):
             found = found if of is place else found.discover(new)
@@ -435,10 +433,8 @@ FROM = {
     "arrow": lambda rows: pa.table(dict(zip("abc", rows.T, strict=True))),
     "pandas": lambda rows: pd.DataFrame(rows, columns=list("abc")),
 }
-SOURCED = {
-    name: ALL[name]
-    for name in ("iforest", "inne", "knn", "lof", "kde", "mahalanobis", "knn, scaled")
-} | BATCH
+SIX = ("iforest", "inne", "knn", "lof", "kde", "mahalanobis")
+SOURCED = {name: ALL[name] for name in (*SIX, "knn, scaled")} | BATCH
 
 
 LEARNER = LogisticRegression()

@@ -233,6 +233,35 @@ def test_certificates_are_those_of_the_definition(method, seed, tmp_path):
     assert found.e_values.any() or seed
 
 
+def test_certificates_of_models_of_their_own_are_those_of_the_definition():
+    """With ties; rows of the other group keep their ranks."""
+    positive = 0
+    for seed in range(4):
+        X, groups, new, theirs = two_types(seed, n=(24, 15), m=(7, 5), anomalies=(3, 2))
+        new[[0, 1, 2, 3, 7, 8]] += 2.5 + seed / 4
+        X, new, level = X.round(), new.round(), Fraction(1, 2)
+        cad = ConformalDetector(KNN(n_neighbors=2), "full", group_models=True)
+        found = cad.fit(X, groups=groups).discover(new, level, validity="proven", groups=theirs)
+        codes, places = (theirs == "b").astype(int), found.ranks.astype(float)
+        models = []
+        for g, name in enumerate("ab"):
+            mine, here = X[groups == name], codes == g
+            plan = Full().plan(len(mine))
+            models.append(KNN(n_neighbors=2).fit_plan(mine, plan, [np.random.SeedSequence(0)]))
+            places[here] = models[g].ranks(new[here]).at_most - 2  # of 0, 1, ... so many lie below
+        for g, model in enumerate(models):
+            here = np.flatnonzero(codes == g)
+            (augmented,) = model.augmented_scores(new[here], np.arange(len(here)))
+            for j, own, others in zip(here, augmented.own, augmented.others, strict=True):
+                scores = places.copy()
+                scores[here] = others
+                references = [np.arange(24), np.arange(15)]
+                wanted = literal_e_value(own, scores, codes, j, references, level)
+                assert found.e_values[j] == pytest.approx(float(wanted), rel=1e-12)
+                positive += wanted > 0
+    assert positive > 5
+
+
 @pytest.mark.parametrize("models", [False, True])
 def test_certified_lists_find_the_anomalies_of_both_types(models):
     X, groups, new, theirs = two_types(n=(150, 100), anomalies=(8, 6))

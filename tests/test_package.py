@@ -104,14 +104,8 @@ NO_REGISTRY = ("from versions: none", "Failed to establish", "name resolution")
 def called(*command, cwd):
     """Run a command; skip where packages cannot be had, fail with its output where it fails."""
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=clean,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    said = {"capture_output": True, "text": True, "check": False}
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=clean, **said)
     said = done.stdout + done.stderr
     if done.returncode and any(reason in said for reason in NO_REGISTRY):
         pytest.skip(f"no package index can be reached: {said.strip().splitlines()[-1]}")

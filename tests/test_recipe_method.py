@@ -31,13 +31,8 @@ class Halves(Method):
         return Plan(n, (first, others), (others, first), scheme="halves", variant=self.variant)
 
 
-ROW = MethodRow(
-    "halves",
-    Halves,
-    {"halves": {"variant": "basic"}, "halves+": {}},
-    guarantee="resampling",
-    resamples=True,
-)
+NAMES = {"halves": {"variant": "basic"}, "halves+": {}}
+ROW = MethodRow("halves", Halves, NAMES, guarantee="resampling", resamples=True)
 
 
 @pytest.fixture

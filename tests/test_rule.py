@@ -65,6 +65,8 @@ def test_levels_are_exact():
 def test_rows_counts_and_discover_agree(cad, data, procedure):
     rule = Rule(fdr=0.3, procedure=procedure)
     rows = cad.decide(data[1], rule)
+    other = ConformalDetector("knn", "split", random_state=0).fit(data[0] + 1)
+    refused("same calibration", cad.rank_counts(data[1]).merge, other.rank_counts(data[1] + 1))
     counted = cad.decide_counts(cad.rank_counts(data[1]), rule)
     shell = cad.discover(data[1], 0.3, procedure=procedure)
     assert rows.count >= 10

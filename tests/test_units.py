@@ -188,11 +188,8 @@ def test_files(tables, here):
     how = "--detector knn --method split --json"
     drop = "--drop kind,when"
     facts = json.loads(run(f"detect ref.csv new.csv --unit run {drop} {how}").stdout)
-    found = (
-        knn()
-        .fit(reference.drop(columns="kind"), units="run")
-        .discover(new.drop(columns="kind"), units="run")
-    )
+    X, T = reference.drop(columns="kind"), new.drop(columns="kind")
+    found = knn().fit(X, units="run").discover(T, units="run")
     assert facts["flagged"] == found.count
     assert not any("never change" in one for one in facts["warnings"])  # rows, label = others
     with_dates = json.loads(run(f"detect ref.csv new.csv --unit run --drop kind {how}").stdout)

@@ -54,10 +54,8 @@ def two_files(seed, anomalies, n=150, m=50):
 @pytest.mark.parametrize("anomalies", [0.0, 0.2])
 def test_files_of_one_process_are_seldom_called_doubtful(anomalies):
     # 400 files; three kinds of tests at 0.005 each; a correct program fails with 1e-4.
-    loud = sum(
-        any(f.level != "note" for f in column_findings(*two_files(seed, anomalies)))
-        for seed in range(400)
-    )
+    found = (column_findings(*two_files(seed, anomalies)) for seed in range(400))
+    loud = sum(any(f.level != "note" for f in one) for one in found)
     assert loud <= binom.isf(1e-4, 400, 0.015), loud
 
 
@@ -130,11 +128,8 @@ def test_copies():
     assert not copy_findings(range(100), range(100, 130))
     rng = RNG(0)
     # Few possible rows: copies are normal. 300 pairs at 0.01; a correct program fails with 1e-4.
-    loud = sum(
-        f.level != "note"
-        for _ in range(300)
-        for f in copy_findings(rng.integers(0, 60, 200).tolist(), rng.integers(0, 60, 60).tolist())
-    )
+    draws = ([rng.integers(0, 60, k).tolist() for k in (200, 60)] for _ in range(300))
+    loud = sum(f.level != "note" for both in draws for f in copy_findings(*both))
     assert loud <= binom.isf(1e-4, 300, 0.01), loud
 
 
@@ -254,10 +249,8 @@ def test_what_if_is_bh_without_the_rows():
 def test_the_hint_keeps_its_level_without_anomalies():
     # 500 clean references and batches; at most 0.2, a correct program fails with 1e-4.
     rng = RNG(1)
-    hints = sum(
-        held_back(ranked(rng.normal(size=300), rng.normal(size=100)), 0, 0.1) is not None
-        for _ in range(500)
-    )
+    draws = (ranked(rng.normal(size=300), rng.normal(size=100)) for _ in range(500))
+    hints = sum(held_back(one, 0, 0.1) is not None for one in draws)
     assert hints <= binom.isf(1e-4, 500, 0.2), hints
 
 

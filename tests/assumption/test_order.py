@@ -105,10 +105,8 @@ def test_time_says_what_comes_first():
 @pytest.mark.parametrize(
     "X",
     [
-        np.ones((400, 3)),
-        np.full((400, 2), np.nan),
-        np.zeros((5, 2)),
-        np.empty((0, 2)),
+        *(np.full((400, 2), value) for value in (1, np.nan)),
+        *(np.zeros((n, 2)) for n in (5, 0)),
         np.empty((50, 0)),
         np.r_[np.zeros(399), 1.0][:, None],
     ],
@@ -232,12 +230,8 @@ def test_files_with_and_without_a_time(here):
     assert again.startswith("reconform detect ref.csv new.csv")
     again = again.removeprefix("reconform ") + " --window 1 --json"
     assert findings_of(again)["order"]["level"] == "broken"
-    for how in (
-        "--time when --window 1",
-        "--id when",
-        "--time when --id when --window 1",
-        "--time rows --drop when --window 1",
-    ):
+    for how in ("--time when", "--time when --id when", "--time rows --drop when", ""):
+        how = f"{how} --window 1" if how else "--id when"
         assert findings_of(f"detect ref.csv new.csv {how} {knn}")["order"]["level"] == "broken"
     assert findings_of(f"detect ref.csv shuffled.csv --time when --window 1 {knn}")["order"]
     numbered = frame.assign(when=range(900))

@@ -60,11 +60,8 @@ def week(here):
 
 def test_a_week(week):
     said = facts_of("update plant.rcad --marks marks0.csv --marks marks1.csv --output two.rcad")
-    assert (
-        said["update"]["real"]
-        == sum(one["row"] > 140 for facts in week for one in facts["anomalies"])
-        or said["update"]["drawn"]
-    )
+    real = sum(one["row"] > 140 for facts in week for one in facts["anomalies"])
+    assert said["update"]["real"] == real or said["update"]["drawn"]
     assert said["update"]["sampled"] + said["update"]["drawn"] <= 24
     assert "marked on lists by this reference" in said["guarantee"]
     assert said["update"]["parent"] == inspect("plant.rcad").fingerprint
@@ -174,10 +171,8 @@ def run_of(**facts):
 
 def test_the_mean_is_over_runs_and_empty_lists_count_as_nothing(here):
     flagged = {"a": 4, "b": 0, "c": 1, "d": 8, "e": 3}
-    lines = [
-        run_of(batch=k, flagged=n, time=f"2026-03-0{i + 1}")
-        for i, (k, n) in enumerate(flagged.items())
-    ]
+    days = enumerate(flagged.items(), start=1)
+    lines = [run_of(batch=k, flagged=n, time=f"2026-03-0{day}") for day, (k, n) in days]
     lines += [run_of(batch="f", flagged=5, verdict="broken"), '{"command": "check", "error": "x"}']
     lines += [run_of(batch="a", flagged=2, time="2026-03-09"), "half a li"]
     Path("log").write_text("\n".join(lines))
@@ -185,10 +180,8 @@ def test_the_mean_is_over_runs_and_empty_lists_count_as_nothing(here):
     assert [run.batch for run in told.runs] == ["b", "c", "d", "e", "f", "a"], "judged again: once"
     assert told.failed == 1
     marked = {"a": (1, 1), "c": (0, 1), "d": (3, 0), "e": (0, 0), "f": (0, 5)}
-    runs = [
-        replace(run, real=marked.get(run.batch, (0, 0))[0], false=marked.get(run.batch, (0, 0))[1])
-        for run in told.runs
-    ]
+    said = [marked.get(run.batch, (0, 0)) for run in told.runs]
+    runs = [replace(r, real=n[0], false=n[1]) for r, n in zip(told.runs, said, strict=True)]
     told = TrackRecord(tuple(runs))
     # e was not looked at, so three quarters of the empty list count, which is rounded to all of it
     assert [run.batch for run in told.counted] == ["b", "c", "d", "a"]
@@ -229,11 +222,8 @@ def test_killed_at_any_time_it_leaves_the_old_file_or_the_new_one(week, what):
             Path(output).unlink(missing_ok=True)
         else:
             Path(output).write_text("old")
-        process = subprocess.Popen(
-            [*PROGRAM, *words, "--output", output],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+        process = subprocess.Popen([*PROGRAM, *words, "--output", output], **quiet)
         time.sleep(whole * random.Random(k).uniform(0.5, 1.05))
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -207,9 +207,9 @@ def test_neither_the_order_of_rows_nor_threads_matter(name):
     for method in ("full", "split"):
         candidates = [d for d in CANDIDATES if method == "full" or not d.uses_batch]
         one, other = (
-            ConformalDetector(candidates, method, random_state=3, n_jobs=jobs).fit(rows)
-            for rows, jobs in ((D, 1), (D[here], 2))
+            ConformalDetector(candidates, method, random_state=3, n_jobs=n) for n in (1, 2)
         )
+        one.fit(D), other.fit(D[here])
         expected, got = one.discover(new, fdr=0.2), other.discover(new[there], fdr=0.2)
         assert np.array_equal(got.p_values, expected.p_values[there])
         assert np.array_equal(got.scores, expected.scores[there])

@@ -29,10 +29,10 @@ def test_names_of_ours_stay_names():
     assert make_detector("knn", {"n_neighbors": 3}).n_neighbors == 3
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["OneClassSVM", "IsolationForest", "EllipticEnvelope", "KernelDensity", "LocalOutlierFactor"],
-)
+SKLEARN = "OneClassSVM IsolationForest EllipticEnvelope KernelDensity LocalOutlierFactor"
+
+
+@pytest.mark.parametrize("name", SKLEARN.split())
 def test_detectors_of_scikit_learn(name):
     made = make_detector(f"sklearn:{name}")
     assert type(made).__name__ == name

@@ -89,10 +89,8 @@ def test_every_model_is_a_refit_in_its_own_units(detector, model_of):
     X, new = rng.normal(size=(9, 2)) * [1e-6, 1.3e3], rng.normal(size=(40, 2)) * [2e-6, 1e3]
     if isinstance(detector, KDE):
         X, new = X * [1e6, 4e-3], new * [1.5e6, 4e-2]
-    full, plus = (
-        ConformalDetector(detector, method).fit(X).ranks(new).tolist()
-        for method in ("full", "jackknife+")
-    )
+    cads = (ConformalDetector(detector, method).fit(X) for method in ("full", "jackknife+"))
+    full, plus = (cad.ranks(new).tolist() for cad in cads)
     keys = {model_of(np.vstack([X, x]))[1](np.ones((1, 2))).tobytes() for x in new}
     assert len(keys) > 1 or detector.scale == "none"
     assert full == full_ranks(model_of, X, new)

@@ -75,12 +75,8 @@ def plain_tree(X, rows, features, key, depth):
                 cut = 2.0 * (0.5 * low + next(uniforms) * (0.5 * high - 0.5 * low))
                 cut = cut if low <= cut < high else low
                 left = X[rows, column] <= cut
-                return (
-                    column,
-                    cut,
-                    node(rows[left], 2 * number, level + 1),
-                    node(rows[~left], 2 * number + 1, level + 1),
-                )
+                right = node(rows[~left], 2 * number + 1, level + 1)
+                return column, cut, node(rows[left], 2 * number, level + 1), right
         return level * UNITS + round(float(average_path_length(len(rows))) * UNITS)
 
     return node(np.asarray(rows), 1, 0)

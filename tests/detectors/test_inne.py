@@ -32,10 +32,7 @@ def test_equals_pyod_given_the_same_centres(d, max_samples):
     X, new = rng.normal(size=(60, d)), rng.normal(scale=2, size=(200, d))
     peer = pyod_inne.INNE(n_estimators=50, max_samples=max_samples, random_state=3).fit(X)
     centres = np.array(
-        [
-            np.random.RandomState(seed).choice(len(X), peer.max_samples_, replace=False)
-            for seed in peer._seeds
-        ]
+        [np.random.RandomState(s).choice(len(X), peer.max_samples_, False) for s in peer._seeds]
     )
     ours = Spheres.around(X, [centres]).scores(new)[0]
     np.testing.assert_allclose(ours, -peer.decision_function(new), rtol=0, atol=1e-12)

@@ -80,12 +80,8 @@ class TestAgainstPyOD:
         X, Z = blobs
         fast = ConformalDetector(pyod.KNN(), method, random_state=0).fit(X)
         assert isinstance(fast.ensemble_.full, KNNModel)
-        slow = ConformalDetector(
-            lambda D: pyod.KNN().fit(D).decision_function,
-            method,
-            larger_is="anomalous",
-            random_state=0,
-        ).fit(X)
+        pyods = {"detector": lambda D: pyod.KNN().fit(D).decision_function, "random_state": 0}
+        slow = ConformalDetector(**pyods, method=method, larger_is="anomalous").fit(X)
         np.testing.assert_array_equal(fast.p_values(Z), slow.p_values(Z))
         full = ConformalDetector(pyod.KNN(method="mean"), "full").fit(X).ensemble_
         assert isinstance(full, FullNeighbours)

@@ -101,10 +101,8 @@ def test_known_anomalies_speak_for_the_detector_that_finds_them(rng):
 
 def test_anomalies_of_the_reference_are_refused():
     D, _, A = data()
-    for cad in (
-        ConformalDetector("contrast", method="full"),
-        ConformalDetector(method=Learned(LogisticRegression())),
-    ):
+    learned = ConformalDetector(method=Learned(LogisticRegression()))
+    for cad in (ConformalDetector("contrast", method="full"), learned):
         with pytest.raises(ReconformError, match=r"1 row that is also in the reference, row 13 of"):
             cad.fit(D, anomalies=np.vstack([A, D[5:6]]))
 

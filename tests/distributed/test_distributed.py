@@ -308,18 +308,10 @@ def assert_same_choice(found, whole):
     assert sum(one.rows for one in found.choice) == whole.tested
 
 
-def test_a_choice_for_arrays_and_identifiers_and_empty_partitions(threads):
+def test_a_choice_for_arrays(threads):
     cad = choosing(named=False)
     array = da.from_array(NEW_STRETCHED.to_numpy(), chunks=(99, 2))
     assert_same_choice(discover(cad, array), cad.discover(NEW_STRETCHED.to_numpy()))
-    cad = choosing()
-    rows = NEW_STRETCHED.assign(number=np.arange(500))
-    ddf = dd.from_pandas(rows, npartitions=10)
-    some = rows["number"] > 120
-    found = discover(cad, ddf[ddf["number"] > 120], id_columns=["number"])
-    whole = cad.discover(NEW_STRETCHED[some]).to_frame(order="input")
-    pd.testing.assert_frame_equal(found.frame.compute(), rows.loc[some, ["number"]].join(whole))
-    refused("data has no rows", discover, cad, ddf[ddf["number"] > 500])
 
 
 def test_a_choice_on_a_cluster_is_that_of_all_rows(client):

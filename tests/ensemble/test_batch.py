@@ -5,6 +5,7 @@ choice of the new ones is equally likely: for small sets all choices are gone th
 level of a list is a fraction and no estimate.
 """
 
+from collections import Counter
 from fractions import Fraction
 from itertools import combinations
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from reconform import Batch, ConformalDetector, Learned, Rule, save
+from reconform import Batch, ConformalDetector, Learned, RankCounts, Rule, save
 from reconform.detectors import KNN
 from reconform.detectors.knn.search import neighbours_among
 from reconform.stream import FalseAlarmBudget
@@ -33,11 +34,8 @@ def literal_knn(D, T, k):
     pool = [tuple(row) for row in np.vstack([D, T])]
 
     def score(i):
-        gaps = sorted(
-            sum((a - b) ** 2 for a, b in zip(pool[i], pool[j], strict=True))
-            for j in range(len(pool))
-            if j != i
-        )
+        pairs = (zip(pool[i], pool[j], strict=True) for j in range(len(pool)) if j != i)
+        gaps = sorted(sum((a - b) ** 2 for a, b in pair) for pair in pairs)
         return -gaps[k - 1]
 
     scores = [score(i) for i in range(len(pool))]
@@ -91,29 +89,20 @@ def test_every_choice_of_new_rows_gives_the_level_exactly(detector, q):
     """The mean over all 126 choices of 4 new rows among 9 normal ones is at most q, exactly."""
     rows = np.random.default_rng(5).normal(size=(9, 1))
     larger_is = None if detector == "knn" else "normal"
-    total, storey, count = Fraction(0), Fraction(0), 0
+    lists, count = Counter(), 0
     for chosen in combinations(range(9), 4):
         rest = [i for i in range(9) if i not in chosen]
         cad = ConformalDetector(detector, method="batch", larger_is=larger_is).fit(rows[rest])
         ranks = cad.rank(rows[list(chosen)], together=True)
-        new = _Ranked(cad, ranks)
-        total += new.any_flagged(Rule(fdr=q))
-        storey += new.any_flagged(Rule(fdr=q, procedure="storey"))
+        counts = RankCounts(cad.n_calibration_, "").add(ranks.at_most)
+        for rule in (Rule(fdr=q), Rule(fdr=q, procedure="storey")):
+            found = rule.decide_counts(counts, rule.grid(cad, together=True)).count
+            lists[rule.procedure] += found > 0
         count += 1
     assert count == 126
-    assert 0 < total / count <= q  # all rows are normal: a list that is not empty is all false
-    assert storey / count <= q
-
-
-class _Ranked:
-    def __init__(self, cad, ranks):
-        self.cad, self.ranks = cad, ranks
-
-    def any_flagged(self, rule):
-        from reconform import RankCounts
-
-        counts = RankCounts(self.cad.n_calibration_, "").add(self.ranks.at_most)
-        return int(rule.decide_counts(counts, rule.grid(self.cad, together=True)).count > 0)
+    # All rows are normal: a list that is not empty is all false.
+    assert 0 < Fraction(lists["bh"], count) <= q
+    assert Fraction(lists["storey"], count) <= q
 
 
 @pytest.mark.parametrize("name", ["ecod", "copod"])

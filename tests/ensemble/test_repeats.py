@@ -8,9 +8,8 @@ from refusals import refused
 
 
 def fitted(reference, repeats, **parameters):
-    return ConformalDetector(
-        distance, Split(repeats=repeats), larger_is="anomalous", random_state=0, **parameters
-    ).fit(reference)
+    parameters |= {"larger_is": "anomalous", "random_state": 0}
+    return ConformalDetector(distance, Split(repeats=repeats), **parameters).fit(reference)
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 4, 7])

@@ -129,13 +129,8 @@ def test_only_anomalies_most_unusual_first(
     found = discover(cad, data)
     path = save(new_table, tmp_path / "new.csv")
     out = tmp_path / f"out{suffix}"
-    judged = judge_file(
-        cad,
-        path,
-        out,
-        read=ReadOptions(batch_rows=batch_rows),
-        write=WriteOptions(only_anomalies=True),
-    )
+    read_, write = ReadOptions(batch_rows=batch_rows), WriteOptions(only_anomalies=True)
+    judged = judge_file(cad, path, out, read=read_, write=write)
     expected = np.lexsort((found.scores, found.p_values))[: found.count]
     # In text an identifier is text, and stays so: 007 is not 7.
     assert [int(i) for i in read(out)["id"].to_pylist()] == (expected * 7).tolist()
@@ -336,13 +331,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path, rng):
 
     before = pa.total_allocated_bytes()
     tracemalloc.start()
-    judged = judge_file(
-        cad,
-        path,
-        tmp_path / "out.parquet",
-        read=ReadOptions(features=features, batch_rows=5000),
-        progress=watch,
-    )
+    read = ReadOptions(features=features, batch_rows=5000)
+    judged = judge_file(cad, path, tmp_path / "out.parquet", read=read, progress=watch)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert judged.tested == 300_000

@@ -23,9 +23,8 @@ AGGREGATES = ["median", "mean", "min", "max", 0.25, 0.5, 0.9, lambda s: float(s[
 
 
 def small_rows(n):
-    return st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=n, max_size=n).map(
-        lambda rows: np.array(rows, dtype=float)
-    )
+    row = st.tuples(st.integers(0, 3), st.integers(0, 3))
+    return st.lists(row, min_size=n, max_size=n).map(lambda rows: np.array(rows, dtype=float))
 
 
 def check_against_oracle(cad, D, X):
@@ -100,9 +99,8 @@ def test_ranks_among_counts(c, t):
 
 def test_smoothed_p_values_lie_between_the_strict_and_the_conservative_rank(blobs):
     reference, new = np.round(blobs[0]), np.round(blobs[1])
-    smooth = ConformalDetector(
-        few_valued, "jab+", larger_is="normal", ties="randomized", random_state=0
-    ).fit(reference)
+    few = {"detector": few_valued, "method": "jab+", "larger_is": "normal", "random_state": 0}
+    smooth = ConformalDetector(**few, ties="randomized").fit(reference)
     crisp = ConformalDetector(few_valued, "jab+", larger_is="normal", random_state=0).fit(reference)
     p = smooth.p_values(new)
     assert np.array_equal(p, smooth.p_values(new))

@@ -32,11 +32,8 @@ def results(power, fdr=None):
 
 def test_differences_are_taken_draw_by_draw(rng):
     hard = rng.uniform(0.2, 0.8, size=12)  # a draw that is hard is hard for all
-    power = {
-        "near": hard - 0.001 * rng.normal(size=12),
-        "best": hard + 0.002,
-        "far": hard - 0.1 + 0.01 * rng.normal(size=12),
-    }
+    near, far = hard - 0.001 * rng.normal(size=12), hard - 0.1 + 0.01 * rng.normal(size=12)
+    power = {"near": near, "best": hard + 0.002, "far": far}
     ranking = rank(results(power), fdr=0.1)
     assert [row.detector for row in ranking] == ["best", "near", "far"]
     assert ranking.best is ranking[0]
@@ -58,10 +55,8 @@ def test_power_that_is_bought_with_false_alarms_is_ranked_last():
     power = {"greedy": 0.9 + draws, "honest": 0.5 + draws}
     fdr = {"greedy": 0.3 + draws, "honest": 0.1 + draws}
     ranking = rank(results(power, fdr), fdr=0.2)
-    assert [(row.detector, row.violation, row.worse) for row in ranking] == [
-        ("honest", False, False),
-        ("greedy", True, True),
-    ]
+    rows = [(row.detector, row.violation, row.worse) for row in ranking]
+    assert rows == [("honest", False, False), ("greedy", True, True)]
     assert "†" in str(ranking)
     assert rank(results(power, fdr), fdr=0.05).best is None
 

@@ -31,12 +31,8 @@ def study():
 PAPER_COLUMNS = columns_of(
     {
         "split": None,
-        "cv+": "plus",
-        "jab+": "plus",
-        "jackknife+": "plus",
-        "jackknife": "basic",
-        "jab": "basic",
-        "cv": "basic",
+        **dict.fromkeys(("cv+", "jab+", "jackknife+"), "plus"),
+        **dict.fromkeys(("jackknife", "jab", "cv"), "basic"),
     }
 )
 
@@ -172,10 +168,8 @@ def test_differences_in_combined_standard_errors():
 def test_summary_of_a_comparison():
     # Standard errors of 0.01 on their side, none on ours: means at 0, 1, ..., 9 of them.
     theirs = {("knn", f"d{k}", "cv", "fdr"): Estimate(0.5, 0.05, 25) for k in range(10)}
-    ours = [
-        Cell(f"d{k}", "knn", "cv", Estimate(0.5 + 0.01 * k, 0.0, 9), Estimate(0, 0, 9), 0.1)
-        for k in range(10)
-    ]
+    means = [Estimate(0.5 + 0.01 * k, 0.0, 9) for k in range(10)]
+    ours = [Cell(f"d{k}", "knn", "cv", fdr, Estimate(0, 0, 9), 0.1) for k, fdr in enumerate(means)]
     comparison = compare_cells(ours, Reference("theirs", theirs, {}))
     assert (comparison.within(2.5), comparison.within(3.5)) == (3, 4)
     assert [c.dataset for c in comparison.beyond(6.5)] == ["d9", "d8", "d7"]

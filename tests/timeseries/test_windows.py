@@ -89,11 +89,8 @@ def test_new_rows_that_follow_the_reference_are_forecast_by_its_last_rows():
     )
     np.testing.assert_allclose(follow.errors, whole[400:] / known.noise, rtol=1e-9)
     assert not np.allclose(alone.errors[0], whole[430] / known.noise), "nothing is known before"
-    np.testing.assert_allclose(
-        follow.forecasts() + follow.errors * known.noise * known.spreads,
-        rows[["load", "heat"]][400:],
-        rtol=1e-9,
-    )
+    again = follow.forecasts() + follow.errors * known.noise * known.spreads
+    np.testing.assert_allclose(again, rows[["load", "heat"]][400:], rtol=1e-9)
 
 
 def test_an_event_has_its_times_and_columns():
