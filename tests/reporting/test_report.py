@@ -88,12 +88,12 @@ def test_counts_at_every_level_are_those_of_the_q_values(procedure):
         assert count == flagged.sum()
         assert set(summary.order[:count]) == set(np.flatnonzero(flagged))
         assert summary.p_histogram.flagged[i].sum() == count
-        assert summary.score_histogram.flagged[i].sum() == count
+        assert summary.scores.histogram.flagged[i].sum() == count
     assert summary.counts[summary.chosen] == found.count > 0
-    for histogram in (summary.p_histogram, summary.score_histogram):
+    for histogram in (summary.p_histogram, summary.scores.histogram):
         assert histogram.counts.sum() == len(found)
         assert (histogram.flagged <= histogram.counts).all()
-    assert summary.score_histogram.reference.sum() == 900
+    assert summary.scores.reference.sum() == 900
 
 
 def test_a_decision_at_an_unusual_level_has_its_place_on_the_slider():
@@ -137,10 +137,10 @@ def test_normal_rows_fill_the_bins_in_equal_parts(n):
 
 def test_scores_far_out_and_infinite_ones_are_counted():
     found = judged([-np.inf, -1e9, 0.1, 0.2, 0.3, np.inf], [0.0, 0.1, 0.2, 0.4])
-    histogram = summarise(found).score_histogram
+    histogram = summarise(found).scores.histogram
     assert histogram.counts.sum() == 6
     assert histogram.counts[0] == 2
-    same = summarise(judged([1.0, 1.0], [1.0, 1.0])).score_histogram
+    same = summarise(judged([1.0, 1.0], [1.0, 1.0])).scores.histogram
     assert same.counts.sum() == 2
     render(found)
 

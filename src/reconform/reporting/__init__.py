@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import AnyArray, IndexArray, RankArray
-from ..assumption import Verdict
+from ..arrays import IndexArray, RankArray
 from ..atomic import check_place, write_atomic
 from ..discoveries import USUAL_FIRST, Discoveries
 from ..display import GLOSSARY
@@ -30,7 +29,7 @@ from ..explain import (
     nearest_cells,
 )
 from ..explain.features import Unusual
-from ..grouping import GroupFound
+from ..timeseries import WindowRows
 from ..updating import MARK_COLUMNS
 from . import words
 from .summary import Summary, summarise
@@ -132,12 +131,26 @@ class Carried:
     names: list[str]
     leading: int
 
+    def sentence(self, rows: int) -> str:
+        """Say which rows are on the page."""
+        held, sampled = len(self.lines), len(self.lines) - self.leading
+        if held == rows:
+            return (
+                f"All {rows:,} rows are on this page." if rows > 1 else "The row is on this page."
+            )
+        parts = [f"the {self.leading:,} most unusual"] if self.leading else []
+        parts += [f"a sample of {sampled:,} others"] if sampled else []
+        return (
+            f"This page carries {held:,} of {rows:,} rows: {' and '.join(parts)}. Counts and "
+            "charts are about all rows."
+        )
+
 
 def carry(
     found: Discoveries,
     order: RankArray,
     wanted: int,
-    ids: AnyArray | Sequence[Any],
+    ids: Sequence[Any],
     explainer: Explainer | None = None,
     *,
     budget: int = BUDGET,
@@ -147,7 +160,11 @@ def carry(
     These are the `wanted` first, the discoveries at the highest level, and some that are spread
     evenly over the others, as long as they take no more bytes than the budget.
     """
-    names = () if explainer is None else [feature.name for feature in explainer.features]
+    names = (
+        []
+        if explainer is None
+        else [shorten(feature.name, LONGEST_NAME) for feature in explainer.features]
+    )
     others = len(order) - wanted
     drawn = np.flatnonzero(np.isin(order, [] if found.sample is None else found.sample))
     drawn = drawn[drawn >= wanted]
@@ -160,30 +177,25 @@ def carry(
     for places, limit in ((np.arange(wanted), budget * 19 // 20), (spread, budget)):
         for place, features in _described(places, order, explainer):
             fresh = {u.feature for u in features} - used.keys()
-            line = _line(found, int(order[place]), place, ids)
-            line.append([[u.feature, *_words(u)] for u in features])
+            i = int(order[place])
+            values = map(float, (found.scores[i], found.p_values[i], found.q_values[i]))
+            line: list[Any] = [place + 1, shorten(str(ids[i]), LONGEST_ID), *map(number, values)]
+            line.append(
+                [
+                    [u.feature, shorten(u.value, LONGEST_VALUE), number(u.strength)]
+                    + ([u.note] if u.note else [])
+                    for u in features
+                ]
+            )
             spent += len(script_json(line).encode()) + 1
-            spent += sum(len(script_json(shorten(names[j], LONGEST_NAME)).encode()) for j in fresh)
+            spent += sum(len(script_json(names[j]).encode()) for j in fresh)
             if spent > limit:
                 break
             used.update({j: len(used) + i for i, j in enumerate(sorted(fresh))})
             line[-1] = [[used[j], *words] for j, *words in line[-1]]
             lines.append(line)
     leading = sum(line[0] <= wanted for line in lines)
-    return Carried(lines, [shorten(names[j], LONGEST_NAME) for j in used], leading)
-
-
-def carried_sentence(carried: Carried, rows: int) -> str:
-    """Say which rows are on the page."""
-    held, sampled = len(carried.lines), len(carried.lines) - carried.leading
-    if held == rows:
-        return f"All {rows:,} rows are on this page." if rows > 1 else "The row is on this page."
-    parts = [f"the {carried.leading:,} most unusual"] if carried.leading else []
-    parts += [f"a sample of {sampled:,} others"] if sampled else []
-    return (
-        f"This page carries {held:,} of {rows:,} rows: {' and '.join(parts)}. Counts and charts "
-        "are about all rows."
-    )
+    return Carried(lines, [names[j] for j in used], leading)
 
 
 def _described(
@@ -194,16 +206,6 @@ def _described(
         block = places[start : start + BLOCK]
         features = explainer.unusual(order[block].tolist()) if explainer else [[] for _ in block]
         yield from zip(block.tolist(), features, strict=True)
-
-
-def _line(found: Discoveries, i: int, place: int, ids: AnyArray | Sequence[Any]) -> list[Any]:
-    values = (found.scores[i], found.p_values[i], found.q_values[i])
-    return [place + 1, shorten(str(ids[i]), LONGEST_ID), *map(number, map(float, values))]
-
-
-def _words(unusual: Unusual) -> list[Any]:
-    words: list[Any] = [shorten(unusual.value, LONGEST_VALUE), number(unusual.strength)]
-    return [*words, unusual.note] if unusual.note else words
 
 
 def render(
@@ -226,14 +228,15 @@ def render(
     # A certified list may lack rows of the nominal lists at other levels, which come after it.
     listed = np.union1d(summary.order[: found.count], summary.plain[: summary.counts[-1]])
     wanted = min(max(len(listed), found.top or USUAL_FIRST), len(found))
-    labels = _labels(found, ids)
+    given = found.index if ids is None else ids
+    labels = range(len(found)) if given is None else list(given)
+    if len(labels) != len(found):
+        raise ReconformError(
+            f"ids must have one label per row: {len(found):,} rows, {len(labels):,}."
+        )
     explainer = found.explainer if explained else None
     carried = carry(found, summary.order, wanted, labels, explainer)
-    told = _explained(found, summary, labels, explained)
-
-    def said(text: str) -> str:
-        return spell(text).replace("`", "")
-
+    told = {} if explainer is None else _explained(found, explainer, summary, labels, explained)
     marking = {
         "batch": batch,
         "file": file,
@@ -242,7 +245,7 @@ def render(
         "rows": [int(summary.order[line[0] - 1]) + 1 for line in carried.lines],
         "sample": [] if found.sample is None else (found.sample + 1).tolist(),
     }
-    return _fill(found, summary, carried, told, marking, title or "Anomaly report", said)
+    return _fill(found, summary, carried, told, marking, title or "Anomaly report", spell)
 
 
 def write_page(path: Path, make: Callable[[], str], *, overwrite: bool) -> Path:
@@ -254,12 +257,9 @@ def write_page(path: Path, make: Callable[[], str], *, overwrite: bool) -> Path:
 
 
 def _explained(
-    found: Discoveries, summary: Summary, labels: AnyArray | Sequence[Any], most: int
+    found: Discoveries, explainer: Explainer, summary: Summary, labels: Sequence[Any], most: int
 ) -> dict[str, Any]:
     """Explanations of the rows that come first, by their places from 1, as cells of tables."""
-    explainer = found.explainer
-    if explainer is None or not most:
-        return {}
     count = max(int(summary.counts[summary.chosen]), found.top or USUAL_FIRST)
     first = summary.order[: min(count, most)].tolist()
     here = [(k, i) for k, i in enumerate(first) if explainer.place(i) is not None]
@@ -276,19 +276,6 @@ def _explained(
     }
 
 
-def _labels(found: Discoveries, ids: Any) -> AnyArray | Sequence[Any]:
-    labels = ids if ids is not None else found.index
-    if labels is None:
-        return range(len(found))
-    array = np.empty(len(labels), dtype=object)
-    array[:] = list(labels)
-    if len(array) != len(found):
-        raise ReconformError(
-            f"ids must have one label per row: {len(found):,} rows, {len(array):,}."
-        )
-    return array
-
-
 def _fill(
     found: Discoveries,
     summary: Summary,
@@ -296,7 +283,7 @@ def _fill(
     told: dict[str, Any],
     marking: dict[str, Any],
     title: str,
-    said: Callable[[str], str],
+    spell: Callable[[str], str],
 ) -> str:
     web = files(__package__) / "web"
     style = (web / "style.css").read_text("utf-8")
@@ -310,6 +297,20 @@ def _fill(
         )
     ]
     now = {name: escape(text) for name, text in levels[summary.chosen].items()}
+    level, windows = words.level_in_words(summary, summary.chosen), found.units
+    why, guarantee, *findings = (
+        escape(spell(text).replace("`", ""))
+        for text in (found.why_nothing or "", found.guarantee, *map(str, verdict.findings))
+    )
+    # A box above everything else where something speaks against the assumption, or a line.
+    items, assumed = "".join(f"<li>{one}</li>" for one in findings), escape(verdict.sentence)
+    box = f'<section class="verdict {verdict.word}"><h2>{assumed}</h2><ul>{items}</ul></section>'
+    first = found.top is not None or not found.count
+    # The places of the carried rows by q-value, where these are not those of the list.
+    places: list[int] | None = None
+    if summary.certified:
+        by_q_value = np.argsort(summary.plain)[summary.order] + 1
+        places = by_q_value[[line[0] - 1 for line in carried.lines]].tolist()
     return Template((web / "page.html").read_text("utf-8")).substitute(
         now,
         policy=policy(style, script),
@@ -321,7 +322,7 @@ def _fill(
                 "lines": carried.lines,
                 "names": carried.names,
                 "leading": carried.leading,
-                "plain": _plain(summary, carried),
+                "plain": places,
                 "words": levels,
                 "top": found.top or 1,
                 "told": told,
@@ -330,21 +331,25 @@ def _fill(
             }
         ),
         title=escape(shorten(title, LONGEST_TITLE)),
-        why="" if broken else escape(said(found.why_nothing or "")),
-        guarantee=escape(said(found.guarantee)),
+        why="" if broken else why,
+        guarantee=guarantee,
         choice=escape(found.ranked_by),
-        first=_first(found),
-        events=events_section(found),
-        groups=_groups(found, words.level_in_words(summary, summary.chosen)),
+        first=(
+            f'  <p class="meaning" id="first">{escape(found.first().sentence)}</p>\n'
+            if first
+            else ""
+        ),
+        events=events_section(windows, found.events) if isinstance(windows, WindowRows) else "",
+        groups=_groups(found, level) if found.groups else "",
         assumption=escape(words.ASSUMPTION),
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
-        level=words.level_in_words(summary, summary.chosen),
-        verdict=_verdict(verdict, said) if verdict.findings else "",
-        assumed=_assumed(verdict),
+        level=level,
+        verdict=box if findings else "",
+        assumed="" if findings else f'  <p class="assumed">{assumed}</p>\n',
         tone=" all" if found.count == len(found) > 1 else "" if found.count else " none",
         drawn='<option value="sample">the random sample</option>' if marking["sample"] else "",
-        carried=escape(carried_sentence(carried, summary.rows)),
+        carried=escape(carried.sentence(summary.rows)),
         description=escape(words.DESCRIPTION) if carried.names else "",
         opens=escape(words.OPENS) if told else "",
         facts="\n".join(_fact(*fact) for fact in words.facts(found)),
@@ -352,50 +357,16 @@ def _fill(
     )
 
 
-def _first(found: Discoveries) -> str:
-    """A line about the rows that come first, where they were asked for or nothing is flagged."""
-    if found.top is None and found.count:
-        return ""
-    return f'  <p class="meaning" id="first">{escape(found.first().sentence)}</p>\n'
-
-
 def _groups(found: Discoveries, level: str) -> str:
-    """A table with a line per group, where there are groups."""
-    if not found.groups:
-        return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in words.GROUP_HEAD)
-    lines = "\n".join(_group(group, len(found)) for group in words.groups_shown(found.groups))
+    """A table with a line per group."""
+    shown = [words.group_cells(one, len(found)) for one in words.groups_shown(found.groups)]
     return (
         '\n<section id="groups" aria-labelledby="groups-title">\n'
         '  <h2 id="groups-title">By group</h2>\n'
-        f'  <table class="small-table"><thead><tr>{head}</tr></thead><tbody>\n{lines}\n'
-        "  </tbody></table>\n"
+        f"{words.small_table(words.GROUP_HEAD, shown)}"
         f'  <p class="small">{escape(words.groups_sentence(found.groups, level))}</p>\n'
         "</section>\n"
     )
-
-
-def _group(group: GroupFound, tested: int) -> str:
-    cells = zip(words.GROUP_HEAD, words.group_cells(group, tested), strict=True)
-    return (
-        "<tr>"
-        + "".join(f'<td data-head="{escape(name)}">{escape(text)}</td>' for name, text in cells)
-        + "</tr>"
-    )
-
-
-def _verdict(verdict: Verdict, said: Callable[[str], str]) -> str:
-    """A box above everything else, where something speaks against the assumption."""
-    items = "".join(f"<li>{escape(said(str(finding)))}</li>" for finding in verdict.findings)
-    sentence = escape(verdict.sentence)
-    return f'<section class="verdict {verdict.word}"><h2>{sentence}</h2><ul>{items}</ul></section>'
-
-
-def _assumed(verdict: Verdict) -> str:
-    """A line above the table, where nothing speaks against the assumption."""
-    if verdict.findings:
-        return ""
-    return f'  <p class="assumed">{escape(verdict.sentence)}</p>\n'
 
 
 def _fact(name: str, value: str) -> str:
@@ -405,7 +376,7 @@ def _fact(name: str, value: str) -> str:
 
 def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
     """What the charts are drawn from."""
-    p, scores = summary.p_histogram, summary.score_histogram
+    p, shown, scores = summary.p_histogram, summary.scores, summary.scores.histogram
     k, curve = summary.curve
     return {
         "evidence": evidence,
@@ -425,20 +396,11 @@ def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
             "edges": [float(f"{edge:.6g}") for edge in scores.edges],
             "counts": scores.counts.tolist(),
             "flagged": scores.flagged.tolist(),
-            "reference": None if scores.reference is None else scores.reference.tolist(),
-            "centre": scores.centre,
-            "spread": scores.spread,
+            "reference": None if shown.reference is None else shown.reference.tolist(),
+            "centre": shown.centre,
+            "spread": shown.spread,
         },
     }
-
-
-def _plain(summary: Summary, carried: Carried) -> list[int] | None:
-    """The places of the carried rows by q-value, where these are not those of the list."""
-    if not summary.certified:
-        return None
-    places = np.argsort(summary.plain)[summary.order] + 1
-    found: list[int] = places[[line[0] - 1 for line in carried.lines]].tolist()
-    return found
 
 
 def policy(style: str, script: str = "") -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import FloatArray, IndexArray, RankArray
+from ..arrays import FloatArray, RankArray
 from ..discoveries import Discoveries
 from ..errors import ReconformError
 from ..statistics.bounds import false_discovery_table
@@ -42,9 +42,16 @@ class Histogram:
     counts: RankArray
     flagged: RankArray
 
+    @classmethod
+    def of(cls, edges: FloatArray, values: FloatArray, lists: list[RankArray]) -> Histogram:
+        """Count values; what lies outside goes into the outer bins."""
+        bins, size = np.searchsorted(edges[1:-1], values, side="left"), len(edges) - 1
+        flagged = np.array([np.bincount(bins[rows], minlength=size) for rows in lists])
+        return cls(edges, np.bincount(bins, minlength=size), flagged)
+
 
 @dataclass(frozen=True, eq=False)
-class ScoreHistogram(Histogram):
+class Scores:
     """Scores of new rows and of the reference, in bins of equal width on a stretched scale.
 
     Some detectors score anomalies a hundred times further out than ordinary ones. On the scale
@@ -52,12 +59,15 @@ class ScoreHistogram(Histogram):
 
     Attributes
     ----------
+    histogram : Histogram
+        Its edges are on the scale.
     reference : int array of shape (bins,), or None
         Calibration scores.
     centre, spread : float
-        Of the scale; `edges` are on it.
+        Of the scale.
     """
 
+    histogram: Histogram
     reference: RankArray | None
     centre: float
     spread: float
@@ -91,7 +101,7 @@ class Summary:
     line : float or None
         The line of a step-up procedure is level * k / line; None for other procedures.
     p_histogram : Histogram
-    score_histogram : ScoreHistogram
+    scores : Scores
     curve : tuple of arrays
         Some k, and the k-th smallest p-value.
     """
@@ -109,7 +119,7 @@ class Summary:
     plain: RankArray
     line: float | None
     p_histogram: Histogram
-    score_histogram: ScoreHistogram
+    scores: Scores
     curve: tuple[RankArray, FloatArray]
 
 
@@ -150,7 +160,9 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     lists[chosen] = np.flatnonzero(found.mask)
     provenance = found.provenance
     n = provenance.n_calibration if provenance else None
-    line = step_up_line(found)
+    # Bins that end on the grid of p-values, so that normal rows fill them in equal parts.
+    bins = P_BINS if n is None else n + 1
+    cuts = np.rint(np.linspace(0, bins, min(P_BINS, bins) + 1))
     ascending = np.sort(found.p_values)
     k = _thin(len(found), counts)
     return Summary(
@@ -165,9 +177,9 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
         false_bounds=_false_bounds(found, order, counts),
         order=order,
         plain=plain,
-        line=line,
-        p_histogram=_p_histogram(found, lists, n),
-        score_histogram=_score_histogram(found, lists),
+        line=step_up_line(found),
+        p_histogram=Histogram.of(cuts / bins, found.p_values, lists),
+        scores=_scores(found, lists),
         curve=(k, ascending[k - 1]),
     )
 
@@ -225,15 +237,7 @@ def _thin(m: int, counts: RankArray) -> RankArray:
     return k[(k >= 1) & (k <= m)]
 
 
-def _p_histogram(found: Discoveries, lists: list[RankArray], n: int | None) -> Histogram:
-    """Bins that end on the grid of p-values, so that normal rows fill them in equal parts."""
-    grid = P_BINS if n is None else n + 1
-    cuts = np.rint(np.linspace(0, grid, min(P_BINS, grid) + 1))
-    edges = cuts / grid
-    return Histogram(edges, *_count(_bin(edges, found.p_values), len(edges) - 1, lists))
-
-
-def _score_histogram(found: Discoveries, lists: list[RankArray]) -> ScoreHistogram:
+def _scores(found: Discoveries, lists: list[RankArray]) -> Scores:
     known = found.provenance.calibration_scores if found.provenance else np.empty(0)
     everything = np.concatenate([found.scores, known])
     # Beyond these, differences and ratios of scores overflow.
@@ -251,18 +255,6 @@ def _score_histogram(found: Discoveries, lists: list[RankArray]) -> ScoreHistogr
     if start == stop:
         start, stop = start - 0.5, stop + 0.5
     edges = np.linspace(start, stop, SCORE_BINS + 1)
-    counted = _count(_bin(edges, stretched(found.scores)), SCORE_BINS, lists)
-    reference = np.bincount(_bin(edges, stretched(known)), minlength=SCORE_BINS)
-    shown = reference if len(known) else None
-    return ScoreHistogram(edges, *counted, reference=shown, centre=float(centre), spread=spread)
-
-
-def _bin(edges: FloatArray, values: FloatArray) -> IndexArray:
-    """Which of the bins, closed on the right; what lies outside goes into the outer ones."""
-    return np.searchsorted(edges[1:-1], values, side="left")
-
-
-def _count(bins: IndexArray, size: int, lists: list[RankArray]) -> tuple[RankArray, RankArray]:
-    """All rows per bin, and those that are discoveries at each level."""
-    flagged = np.array([np.bincount(bins[rows], minlength=size) for rows in lists])
-    return np.bincount(bins, minlength=size), flagged
+    reference = Histogram.of(edges, stretched(known), []).counts if len(known) else None
+    new = Histogram.of(edges, stretched(found.scores), lists)
+    return Scores(new, reference, float(centre), spread)

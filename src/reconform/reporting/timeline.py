@@ -7,9 +7,8 @@ from html import escape
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray
-from ..discoveries import Discoveries
 from ..timeseries import Event, WindowRows
-from .words import shorten
+from .words import shorten, small_table
 
 MOST_EVENTS, MOST_LINES, LONGEST = 100, 8, 80
 # A picture has so many points across, each the mean of its rows.
@@ -19,17 +18,9 @@ RANGE = 3.0
 HEAD = ("From", "To", "Peak", "Columns", "Windows", "p-value")
 
 
-def events_section(found: Discoveries) -> str:
-    """The events and their lines, where windows of time series were judged."""
-    rows, events = found.units, found.events
-    if not isinstance(rows, WindowRows):
-        return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
-    lines = "\n".join(_line(event) for event in events[:MOST_EVENTS])
-    table = (
-        f'  <table class="small-table"><thead><tr>{head}</tr></thead><tbody>\n{lines}\n'
-        "  </tbody></table>\n"
-    )
+def events_section(rows: WindowRows, events: list[Event]) -> str:
+    """The events and their lines."""
+    table = small_table(HEAD, [_cells(event) for event in events[:MOST_EVENTS]])
     more = len(events) - MOST_EVENTS
     left = f'  <p class="small">… and {more:,} more.</p>\n' if more > 0 else ""
     pictures = "".join(_picture(rows, events, k, j) for k, j in _shown(rows, events))
@@ -43,16 +34,11 @@ def events_section(found: Discoveries) -> str:
     )
 
 
-def _line(event: Event) -> str:
+def _cells(event: Event) -> list[str]:
     begin = f"{event.series}, {event.begin}" if event.series else event.begin
     columns = ", ".join(event.columns)
     cells = (begin, event.end, event.peak, columns, str(event.windows), f"{event.p_value:.4g}")
-    named = zip(HEAD, cells, strict=True)
-    return "<tr>{}</tr>".format(
-        "".join(
-            f'<td data-name="{name}">{escape(shorten(cell, LONGEST))}</td>' for name, cell in named
-        )
-    )
+    return [shorten(cell, LONGEST) for cell in cells]
 
 
 def _shown(rows: WindowRows, events: list[Event]) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ import math
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from html import escape
 from importlib.metadata import version
 from typing import Any
 
@@ -58,6 +59,23 @@ def number(value: float) -> float | str:
     return float(f"{value:.4g}") if math.isfinite(value) else str(value)
 
 
+def small_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a table whose cells know the names of their columns, for narrow screens."""
+    lines = (
+        "".join(
+            f'<td data-head="{escape(name)}">{escape(text)}</td>'
+            for name, text in zip(head, cells, strict=True)
+        )
+        for cells in rows
+    )
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    names = "".join(f"<th>{escape(name)}</th>" for name in head)
+    return (
+        f'  <table class="small-table"><thead><tr>{names}</tr></thead><tbody>\n{body}\n'
+        "  </tbody></table>\n"
+    )
+
+
 ASSUMPTION = (
     "It rests on one assumption: the normal rows among the new ones come from the same process as "
     "the reference rows, in no particular order (they are exchangeable)."
@@ -85,50 +103,40 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
     count, level, alarms = int(summary.counts[i]), float(summary.levels[i]), summary.counts_alarms
     said = headline(count, summary.rows, level, alarms=alarms, broken=broken)
     large = f"All {count:,}" if said.startswith("All") else f"{count:,}"
+    meaning = bound = moved = ""
+    if i != summary.chosen:
+        moved = (
+            f"The decision was made at {level_in_words(summary, summary.chosen)}. Moving the level "
+            "after looking is for exploration: what is promised holds for a level fixed beforehand."
+        )
+    if broken and count:
+        meaning = "Do not treat this as a list of anomalies before you understand the reason above."
+    elif count and summary.certified and moved:  # of lists beside a certified one
+        meaning = f"Nominal: the rows that plain Benjamini-Hochberg flags. {NOMINAL}"
+    elif count:
+        meaning = summary.claim.promise(f"{level:g}" if alarms else percent(level))
+    elif moved:
+        meaning = "No row is unusual enough for a list at this level."
+    if count and not broken and summary.false_bounds is not None:
+        most, confidence = int(summary.false_bounds[i]), percent(CONFIDENCE)
+        bound = (
+            f"No bound can be given for this list with {confidence} confidence."
+            if most >= count
+            else f"{bound_in_words(most, count, CONFIDENCE)}, wherever the slider stands."
+        )
     return {
         "count": large,
         "headline": said.removeprefix(large).lstrip(),
-        "meaning": (
-            _promise(summary, i)
-            if count and not broken
-            else "Do not treat this as a list of anomalies before you understand the reason above."
-            if count
-            else ""
-            if i == summary.chosen
-            else "No row is unusual enough for a list at this level."
-        ),
-        "bound": "" if broken else _bound(summary, i, count),
-        "moved": (
-            ""
-            if i == summary.chosen
-            else f"The decision was made at {level_in_words(summary, summary.chosen)}. "
-            "Moving the level after looking is for exploration: what is promised holds for a level "
-            "fixed beforehand."
-        ),
+        "meaning": meaning,
+        "bound": bound,
+        "moved": moved,
     }
-
-
-def _promise(summary: Summary, i: int) -> str:
-    """What is promised of the list at level i; of lists beside a certified one, nothing."""
-    if summary.certified and i != summary.chosen:
-        return f"Nominal: the rows that plain Benjamini-Hochberg flags. {NOMINAL}"
-    level = float(summary.levels[i])
-    return summary.claim.promise(f"{level:g}" if summary.counts_alarms else percent(level))
 
 
 def level_in_words(summary: Summary, i: int) -> str:
     """Name a level: a rate in percent, or a number of false alarms."""
     level = float(summary.levels[i])
     return false_alarms_in_words(level) if summary.counts_alarms else percent(level)
-
-
-def _bound(summary: Summary, i: int, count: int) -> str:
-    if summary.false_bounds is None or not count:
-        return ""
-    bound, confidence = int(summary.false_bounds[i]), percent(CONFIDENCE)
-    if bound >= count:
-        return f"No bound can be given for this list with {confidence} confidence."
-    return f"{bound_in_words(bound, count, CONFIDENCE)}, wherever the slider stands."
 
 
 # The table of groups, and how many of them it holds.
