@@ -11,6 +11,13 @@ settings.register_profile("reconform", derandomize=True, deadline=None)
 settings.load_profile("reconform")
 
 
+def pytest_configure(config):
+    """Workers share the cores: threads of OpenMP beside them would wait for each other."""
+    if getattr(config.option, "numprocesses", None):
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")  # whose limits test_nested.py looks at
+
+
 @pytest.fixture(scope="session")
 def breast():
     """Benign (normal) and malignant (anomalous) rows of the data set inside scikit-learn."""
