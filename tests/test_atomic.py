@@ -42,8 +42,7 @@ def test_what_is_replaced_passes_its_permissions_on(tmp_path, permissions):
     with atomic_file(path, overwrite=True) as draft:
         assert mode(draft) == 0o600  # nobody else reads it meanwhile
         draft.write_text("new")
-    assert path.read_text() == "new"
-    assert mode(path) == permissions
+    assert (path.read_text(), mode(path)) == ("new", permissions)
 
 
 def test_a_new_file_has_the_usual_permissions(tmp_path):
@@ -63,8 +62,7 @@ def test_names_may_be_as_long_as_the_system_allows(tmp_path):
     for call in (lambda: check_place(longer, overwrite=False), lambda: write_atomic(longer, b"")):
         with pytest.raises(OSError, match="it cannot be written") as caught:
             call()
-        assert caught.value.errno == errno.ENAMETOOLONG
-        assert caught.value.filename == str(longer)
+        assert (caught.value.errno, caught.value.filename) == (errno.ENAMETOOLONG, str(longer))
 
 
 @pytest.mark.parametrize(
@@ -108,10 +106,8 @@ def test_files_appear_together(tmp_path):
             draft.write_bytes(b"3")
         assert draft_of(tmp_path / "a").read_bytes() == b"1"
         assert not (tmp_path / "a").exists()
-        assert (tmp_path / "b").read_text() == "old"
-        assert sink.getvalue() == b""
-    assert names(tmp_path) == ["a", "b"]
-    assert (tmp_path / "b").read_text() == "2"
+        assert ((tmp_path / "b").read_text(), sink.getvalue()) == ("old", b"")
+    assert (names(tmp_path), (tmp_path / "b").read_text()) == (["a", "b"], "2")
     assert sink.getvalue() == b"3"
 
 
@@ -130,16 +126,14 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path):
         raise RuntimeError("wrong")
 
     refused("wrong", write_three, tmp_path, wrong, error=RuntimeError)
-    assert names(tmp_path) == ["old"]
-    assert (tmp_path / "old").read_text() == "precious"
+    assert (names(tmp_path), (tmp_path / "old").read_text()) == (["old"], "precious")
 
 
 def test_a_name_that_is_taken_at_the_last_moment_takes_the_others_back(tmp_path):
     (tmp_path / "old").write_text("precious")
     with pytest.raises(FileExistsError, match="last: it exists already"):
         write_three(tmp_path, lambda: (tmp_path / "last").write_text("someone else's"))
-    assert names(tmp_path) == ["last", "old"]
-    assert (tmp_path / "old").read_text() == "precious"
+    assert (names(tmp_path), (tmp_path / "old").read_text()) == (["last", "old"], "precious")
     assert (tmp_path / "last").read_text() == "someone else's"
 
 
@@ -220,8 +214,7 @@ def test_every_writer_is_careful(writers, name, tmp_path, monkeypatch):
         with monkeypatch.context() as failing:
             failing.setattr(os, function, lambda *_: (_ for _ in ()).throw(OSError("disk full")))
             refused("disk full", write, path, overwrite=True, error=OSError)
-        assert path.read_text() == "precious"
-        assert names(tmp_path) == [name]
+        assert (path.read_text(), names(tmp_path)) == ("precious", [name])
     link = tmp_path / f"link-{name}"
     link.symlink_to(path)
     write(link, overwrite=True)

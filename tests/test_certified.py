@@ -60,8 +60,7 @@ def test_q_values_are_those_of_plain_bh_and_called_nominal(batch, tmp_path):
     data = json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page, re.S)[1])
     assert data["evidence"] == "nominal q-value"
     levels = dict(zip(data["levels"], data["counts"], strict=True))
-    assert data["levels"][data["chosen"]] == 0.1
-    assert levels[0.1] == found.count
+    assert (data["levels"][data["chosen"]], levels[0.1]) == (0.1, found.count)
     assert levels[0.3] == (plain.q_values <= 0.3).sum() > found.count
     told = [said["meaning"].startswith("Nominal: the rows that plain") for said in data["words"]]
     assert not told[data["chosen"]]
@@ -79,8 +78,7 @@ def test_auto_is_proven_for_the_method_auto_on_full(detector, batch):
     found, proven = cad.discover(X), cad.discover(X, validity="proven")
     assert found.certified
     assert np.array_equal(found.mask, proven.mask)
-    assert found.guarantee == proven.guarantee
-    assert found.claim.status == "proven"
+    assert (found.guarantee, found.claim.status) == (proven.guarantee, "proven")
     assert not cad.discover(X, validity="nominal").certified
     for options in ({"procedure": "by"}, {"procedure": "storey"}, {"false_alarms": 2}):
         asked, nominal = cad.discover(X, **options), cad.discover(X, validity="nominal", **options)
@@ -144,8 +142,7 @@ def test_what_everybody_reads(batch):
     nothing = cad.discover(X[8:])
     assert (nothing.count, nothing.promise) == (0, "")
     broken = cad.discover(X + 9)
-    assert broken.verdict.word == "broken"
-    assert broken.promise == ""
+    assert (broken.verdict.word, broken.promise) == ("broken", "")
     assert "without a promise: the assumption looks broken" in broken.headline
 
 

@@ -57,8 +57,7 @@ def test_predict_calls_p_equal_alpha_an_outlier():
         lambda X: lambda Z: Z[:, 0], "jackknife+", larger_is="normal", alpha=0.1
     ).fit(reference)
     new = np.array([[-1.0], [0.0]])  # p = 1/10 and 2/10
-    assert cad.p_values(new).tolist() == [0.1, 0.2]
-    assert cad.predict(new).tolist() == [-1, 1]
+    assert (cad.p_values(new).tolist(), cad.predict(new).tolist()) == ([0.1, 0.2], [-1, 1])
     assert (cad.decision_function(new) < 0).tolist() == [True, False]
     assert np.array_equal(cad.score_samples(new), cad.p_values(new))
 

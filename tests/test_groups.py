@@ -65,8 +65,7 @@ def test_decisions_are_those_on_fractions(procedure, rng):
         grid = JointGrid.of([usual(int(n)) for n in sizes])
         found = counts.decide(level, procedure=procedure, storey_lambda=share, grid=grid)
         wanted = literal(p, level, procedure, share)
-        assert found.mask(flat).tolist() == wanted
-        assert found.count == sum(wanted)
+        assert (found.mask(flat).tolist(), found.count) == (wanted, sum(wanted))
         assert grid.values(flat).tolist() == [float(one) for one in p]
         # the q-value of a row is the smallest level at which it is found
         for q in np.unique(found.q_values(flat)):
@@ -109,8 +108,7 @@ def test_ranks_within_groups_add_up_to_ranks(detector, method):
 def test_a_split_calibrates_the_same_share_of_every_group():
     X, groups, *_ = two_types()
     cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=groups)
-    assert cad.grouping_.names == ("a", "b")
-    assert cad.grouping_.calibration.tolist() == [30, 20]
+    assert (cad.grouping_.names, cad.grouping_.calibration.tolist()) == (("a", "b"), [30, 20])
     own = ConformalDetector("knn", "split", random_state=0, group_models=True)
     assert own.fit(X, groups=groups).grouping_.calibration.tolist() == [30, 20]
 
@@ -130,8 +128,7 @@ def test_one_group_gives_the_same_numbers_as_none(method, rule, models):
     wanted, found = plain.discover(new, 0.3, **rule), cad.discover(new, 0.3, **rule, groups=ones)
     for name in ("mask", "p_values", "q_values", "scores", "ranks"):
         assert np.array_equal(getattr(found, name), getattr(wanted, name), equal_nan=True)
-    assert found.guarantee == wanted.guarantee
-    assert found.choice == wanted.choice
+    assert (found.guarantee, found.choice) == (wanted.guarantee, wanted.choice)
     assert (found.e_values is None) == (wanted.e_values is None)
     assert found.groups[0].flagged == found.count
     if "choice" in method:
@@ -287,8 +284,7 @@ def test_what_became_of_every_group():
         assert one.smallest_p == found.p_values[mine].min()
         assert one.least_p == Fraction(1, one.reference + 1)
     frame = found.to_frame(order="input")
-    assert frame["group"].tolist() == theirs.tolist()
-    assert found.first(3).rows == 3
+    assert (frame["group"].tolist(), found.first(3).rows) == (theirs.tolist(), 3)
 
 
 def test_small_groups_are_named():

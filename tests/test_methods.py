@@ -103,13 +103,6 @@ def test_a_splitter_with_a_seed_keeps_it():
     assert same(Resampling(splitter).plan(20), Resampling(splitter).plan(20))
 
 
-def test_group_splitters_keep_groups_together():
-    groups = np.repeat(np.arange(5), 4)
-    plan = Resampling(GroupKFold(n_splits=5)).plan(20, groups=groups)
-    for held in plan.held_out:
-        assert len(set(groups[held])) == 1
-
-
 @pytest.mark.parametrize(
     ("method", "n", "words"),
     [

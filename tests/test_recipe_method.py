@@ -59,8 +59,7 @@ def test_a_row_is_enough(registered, detector, tmp_path):
     save(cad, path)
     assert np.array_equal(load(path).p_values(new), cad.p_values(new))
     assert cad.rank(new, variant="plus").at_most.shape == (30,)
-    assert named(resolve_method("halves")) == ("halves", {})
-    assert name_of(Halves) == "Halves"
+    assert (named(resolve_method("halves")), name_of(Halves)) == (("halves", {}), "Halves")
     refused(r"halves.* has no ranks within groups", check_groupable, cad.plan_, "halves+")
 
 

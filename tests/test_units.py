@@ -154,8 +154,7 @@ def test_what_is_no_unit_gets_a_sentence(units, sentence):
 def test_names_are_one_however_a_table_was_read():
     for same in ([3, 3, 1], [3.0, 3.0, 1.0], [*"331"], pa.chunked_array([["3"], ["3", "1"]])):
         codes, names = codes_of_units(same, 3)
-        assert codes.tolist() == [0, 0, 1]
-        assert names.tolist() == ["3", "1"]
+        assert (codes.tolist(), names.tolist()) == ([0, 0, 1], ["3", "1"])
 
 
 def test_refusals(tables):

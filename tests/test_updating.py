@@ -169,20 +169,6 @@ def test_batches_of_very_many_rows_know_it_too(judged, monkeypatch):
     assert np.array_equal(large.state_.origins, newer.state_.origins)
 
 
-def test_marks_help():
-    """Power over ten days; the benchmark has the month and the false discovery rate."""
-    cad = ConformalDetector("contrast", "full", random_state=0)
-    cad.fit(np.random.default_rng(50).normal(size=(400, 3)))
-    newer, found = cad, {"with": [], "without": []}
-    for day in range(10):
-        X = a_day(day, n=300, few=9, far=1.9)
-        for name, one in (("with", newer), ("without", cad)):
-            found[name].append(one.discover(X).mask[-9:].mean())
-        flagged = newer.discover(X).mask & (np.arange(300) >= 291)
-        newer = newer.update(X, np.where(flagged, "real", ""))
-    assert np.mean(found["with"][5:]) > np.mean(found["without"][5:]) + 0.1
-
-
 def test_the_sample_is_drawn_by_content_alone(judged, tmp_path):
     cad, X, found, _ = judged
     turn = np.random.default_rng(1).permutation(M)

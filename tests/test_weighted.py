@@ -241,8 +241,7 @@ def test_rows_of_a_weighted_list_are_explained():
     cad = ConformalDetector("knn", "full").fit(D)
     plain, weighted = cad.discover(T, 0.2), cad.discover(T, 0.2, weights=weights)
     one, two = plain.explain(position=3), weighted.explain(position=3)
-    assert two.features == one.features
-    assert two.nearest == one.nearest
+    assert (two.features, two.nearest) == (one.features, one.nearest)
     assert f"p = {weighted.p_values[3]:.4g}" in two.headline
 
 

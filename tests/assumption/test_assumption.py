@@ -164,8 +164,7 @@ def test_a_verdict_is_as_bad_as_its_worst_finding():
     assert Verdict.of([]).word == Verdict.of([note]).word == "holds"
     assert Verdict.of([note, doubt]).word == "doubtful"
     verdict = Verdict.of([note, doubt, broken])
-    assert verdict.word == "broken"
-    assert verdict.findings == (broken, doubt, note)
+    assert (verdict.word, verdict.findings) == ("broken", (broken, doubt, note))
     assert verdict.promise("FDR proven.").startswith("No promise")
     assert Verdict.of([doubt]).promise("FDR proven.") == "FDR proven."
     assert verdict.to_dict()["verdict"] == "broken"
@@ -185,8 +184,7 @@ def test_the_promise_is_withdrawn_where_rows_moved(method, normal_and_new):
     normal, new = normal_and_new
     cad = ConformalDetector("knn", method, random_state=0).fit(normal)
     found = cad.discover(new)
-    assert found.verdict.word == "holds"
-    assert found.guarantee == found.claim.full
+    assert (found.verdict.word, found.guarantee) == ("holds", found.claim.full)
     assert found.promise == found.claim.promise("10%")
     moved = cad.discover(new + 0.7)
     assert moved.verdict.word == "broken"
@@ -330,8 +328,7 @@ def test_a_saved_model_checks_as_well(normal_and_new, tmp_path):
 
 def test_samples_are_bounded_and_rows_have_equal_chances():
     X = np.arange(5_000.0)[:, None]
-    assert reference_sample(X).shape == (2_000, 1)
-    assert new_sample(X).shape == (3_000, 1)
+    assert (reference_sample(X).shape, new_sample(X).shape) == ((2_000, 1), (3_000, 1))
     rows = Reservoir(100)
     for part in np.array_split(X, 7):
         rows.add(part)

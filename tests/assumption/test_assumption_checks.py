@@ -98,8 +98,7 @@ def test_columns_that_are_unlike(ours, theirs, check, level):
 def test_many_odd_columns_are_said_in_a_few_sentences():
     X = RNG(0).normal(size=(100, 30))
     found = column_findings(X, X[:50] + 99, [str(j) for j in range(30)])
-    assert len(found) == 6
-    assert found[-1].sentence == "25 more columns are unlike."
+    assert (len(found), found[-1].sentence) == (6, "25 more columns are unlike.")
 
 
 @pytest.mark.parametrize(

@@ -207,8 +207,7 @@ def test_every_run_says_one_line_also_one_that_fails(here):
     assert found.count("\n") == gone.stdout.count("\n") == 1
     first, second = json.loads(found), json.loads(gone.stdout)
     assert (first["exit"], first["output"], second["exit"]) == (3, "out.csv", 1)
-    assert second["new"] == {"path": "gone.csv"}
-    assert f"Error: {second['error']}\n" == gone.stderr
+    assert (second["new"], f"Error: {second['error']}\n") == ({"path": "gone.csv"}, gone.stderr)
     for line in (first, second):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line["time"])
     quiet = check("plant.rcad", "gone.csv", "--quiet", code=1)

@@ -181,8 +181,7 @@ def test_methods_and_decisions(here, tables, given, method, decision):
     common = ["detect", "normal.csv", "new.csv", "--drop", "machine", "--detector", "knn"]
     facts = run_json(*common, *given.split(), "--seed", "5", "--fdr", "0.4")
     found = expected(tables, method, seed=5, fdr=0.4, **decision)
-    assert facts["flagged"] == found.count
-    assert facts["p_threshold"] == found.p_threshold
+    assert (facts["flagged"], facts["p_threshold"]) == (found.count, found.p_threshold)
     assert facts["method"] == (method if isinstance(method, str) else repr(method))
     assert facts["guarantee"] == in_options(found.guarantee)
     assert facts["decision"] == {"fdr": 0.4, "procedure": "bh", "validity": "auto", **decision}
@@ -214,8 +213,7 @@ def test_columns_are_prepared(here):
     assert said == {
         "flow": "number, missing in 7 rows", "temperature": "number", "state": "category of 3",
     }  # fmt: skip
-    assert facts["new"]["missing"] == {"flow": 6}
-    assert facts["new"]["unseen"] == {"state": 12}
+    assert (facts["new"]["missing"], facts["new"]["unseen"]) == ({"flow": 6}, {"state": 12})
     assert facts["flagged"] == 12
     said = run(*common, "--id", "time", "--set", "folds=4").stdout
     assert said.startswith("Column 'flow': number, missing in 7 rows.\n")
@@ -332,8 +330,7 @@ def test_a_prepared_model(here):
     run("fit", "messy.csv", *chosen, "--model", "messy.rcad")
     once = run_json("detect", "messy.csv", "messy_new.csv", *chosen)
     later = run_json("score", "messy.rcad", "messy_new.csv", "--id", "time")
-    assert later["anomalies"] == once["anomalies"]
-    assert later["new"] == once["new"]
+    assert (later["anomalies"], later["new"]) == (once["anomalies"], once["new"])
     said = run("inspect", "messy.rcad").stdout
     assert "of messy.csv, knn" in said
     assert "flow, temperature, state (3 labels)" in said
@@ -402,8 +399,7 @@ def test_a_pipe(here, tables):
     assert "\x1b" not in said  # neither colours nor bars
     normal = Path("normal.csv").read_bytes()
     facts = run_json("detect", "-", "new.csv", "--id", "machine", *QUICK, input=normal)
-    assert facts["reference"]["path"] == "standard input"
-    assert facts["new"]["rows"] == 300
+    assert (facts["reference"]["path"], facts["new"]["rows"]) == ("standard input", 300)
 
 
 def test_binary_formats_in_a_pipe(here, tables):
@@ -700,8 +696,7 @@ def test_a_stopped_run_leaves_nothing(here, number, code):
         assert process.wait(timeout=60) == code
         said = process.stderr.read().decode()
     assert "Traceback" not in said
-    assert set(os.listdir(here)) == before
-    assert (here / "out.csv").read_text() == "precious"
+    assert (set(os.listdir(here)), (here / "out.csv").read_text()) == (before, "precious")
     assert os.listdir(spool) == []
 
 

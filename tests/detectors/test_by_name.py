@@ -42,8 +42,7 @@ def test_detectors_of_scikit_learn(name):
 def test_detectors_of_pyod():
     pytest.importorskip("pyod", reason="needs reconform[pyod]")
     made = make_detector("pyod:HBOS", {"n_bins": 7})
-    assert type(made).__module__ == "pyod.models.hbos"
-    assert made.n_bins == 7
+    assert (type(made).__module__, made.n_bins) == ("pyod.models.hbos", 7)
 
 
 @pytest.mark.parametrize(

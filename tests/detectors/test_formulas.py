@@ -93,5 +93,4 @@ def test_every_model_is_a_refit_in_its_own_units(detector, model_of):
     full, plus = (cad.ranks(new).tolist() for cad in cads)
     keys = {model_of(np.vstack([X, x]))[1](np.ones((1, 2))).tobytes() for x in new}
     assert len(keys) > 1 or detector.scale == "none"
-    assert full == full_ranks(model_of, X, new)
-    assert plus == plus_ranks(model_of, X, new)
+    assert (full, plus) == (full_ranks(model_of, X, new), plus_ranks(model_of, X, new))

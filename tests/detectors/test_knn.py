@@ -19,13 +19,13 @@ from refusals import refused
 from rows import DATA, grid, normal
 
 NONE = Streams(np.random.SeedSequence(0), 1000)  # kNN draws nothing
+pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
 
 
 class TestAgainstPyOD:
     @pytest.mark.parametrize("method", METHODS)
     @pytest.mark.parametrize("p", [1, 3, 1.5])
     def test_the_same_numbers(self, method, p):
-        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         X, Z = normal(80, 30, d=4)
         X[:5], Z[:3, 1] = X[5:10], 0.0
         for k in (1, 4, 5):
@@ -37,7 +37,6 @@ class TestAgainstPyOD:
             np.testing.assert_allclose(-ours.offset_, theirs.threshold_, rtol=1e-12)
 
     def test_parameters_come_along(self):
-        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         given = {"contamination": 0.2, "n_neighbors": 3, "method": "mean", "leaf_size": 9, "p": 1}
         native = KNN.from_pyod(pyod.KNN(n_jobs=2, metric="l1", **given))
         assert native.get_params() == KNN().get_params() | given | {"n_jobs": 2, "metric": "l1"}
@@ -50,7 +49,6 @@ class TestAgainstPyOD:
         assert KNN().n_jobs is None  # joblib's convention
 
     def test_metrics_with_a_twin(self):
-        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         weighted = pyod.KNN(metric="minkowski", metric_params={"w": np.ones(2)})
         left = [pyod.KNN(metric=metric) for metric in ("haversine", "canberra", abs)]
         left += [weighted, type("Altered", (pyod.KNN,), {})(), KNN(), "knn", None]
@@ -61,7 +59,6 @@ class TestAgainstPyOD:
     @pytest.mark.parametrize("metric", FORMULAS)
     def test_twins_have_the_same_numbers(self, metric):
         """Also on rows of zeros and ones, where some metrics are not defined."""
-        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         rows = np.random.default_rng(8).integers(0, 2, (80, 5)).astype(float)
         if metric == "cosine":  # see below
             rows = rows[rows.any(axis=1)]
@@ -76,7 +73,6 @@ class TestAgainstPyOD:
 
     @pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+"])
     def test_pyods_objects_take_the_native_road(self, blobs, method):
-        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         X, Z = blobs
         fast = ConformalDetector(pyod.KNN(), method, random_state=0).fit(X)
         assert isinstance(fast.ensemble_.full, KNNModel)
@@ -87,7 +83,6 @@ class TestAgainstPyOD:
         assert isinstance(full, FullNeighbours)
 
     def test_cosine_of_a_row_of_zeros(self):
-        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         X, Z = normal()
         X[3], Z[4] = 0.0, 0.0
         theirs = pyod.KNN(metric="cosine", n_neighbors=40).fit(np.vstack([X, X[:2]]))

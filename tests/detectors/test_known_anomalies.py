@@ -43,8 +43,7 @@ def test_contrast_with_anomalies_is_what_the_definition_says():
     every, rows = np.vstack([T, A]), np.arange(len(T))
     ranks = cad.ensemble_.inner.rank_batch(every, rows, np.empty((0, 25)), False)
     expected = literal_contrast(D, T, A, 2)
-    assert ranks.at_most / 26 == pytest.approx(expected)
-    assert len(cad.discover(T)) == len(T)
+    assert (ranks.at_most / 26, len(cad.discover(T))) == (pytest.approx(expected), len(T))
 
 
 def test_the_promise_says_that_they_are_independent():
@@ -71,8 +70,7 @@ def test_rows_like_known_anomalies_are_found():
     D, T, A = data()
     for anomalies, found in ((None, 0), (A, 3)):
         cad = ConformalDetector("contrast", method="full").fit(D, anomalies=anomalies)
-        assert cad.discover(T, fdr=0.3).mask[:3].sum() == found
-        assert cad.n_calibration_ == len(D)
+        assert (cad.discover(T, fdr=0.3).mask[:3].sum(), cad.n_calibration_) == (found, len(D))
         proven = cad.discover(T, fdr=0.3, validity="proven")
         assert proven.count <= cad.discover(T, fdr=0.3).count
     method = Learned(LogisticRegression(), folds=2)
@@ -130,5 +128,4 @@ def test_a_very_large_batch_keeps_them(monkeypatch):
     cad = ConformalDetector(["knn", "lof"], random_state=0).fit(D, anomalies=A)
     monkeypatch.setattr(BySize, "most_rows", lambda self, n: 10)
     suited = cad.for_rows(len(T))
-    assert suited.plan_.scheme == "split"
-    assert suited.ensemble_.anomalies.tolist() == A.tolist()
+    assert (suited.plan_.scheme, suited.ensemble_.anomalies.tolist()) == ("split", A.tolist())

@@ -9,7 +9,6 @@ from reconform import ConformalDetector, Prepare
 from reconform.detectors import Rarity
 from reconform.ensemble.refitting import OneModel
 from reconform.methods import Full
-from reconform.models import load, save
 
 
 def by_counting(rows, i):
@@ -105,12 +104,3 @@ def test_a_value_never_seen_is_found(n, m, odd, rng):
     found = ConformalDetector(Prepare("auto"), random_state=0).fit(normal).discover(new)
     assert found.mask[:odd].all()
     assert found.count <= 1.5 * odd
-
-
-def test_it_is_saved_within_a_choice(tmp_path, rng):
-    for n in (60, 15_001):
-        X, new = rng.integers(0, 3, size=(n, 2)) * 1.0, rng.integers(0, 4, size=(30, 2)) * 1.0
-        cad = ConformalDetector(["knn", Rarity()], random_state=0).fit(X)
-        save(cad, tmp_path / "model.rcad", overwrite=True)
-        again = load(tmp_path / "model.rcad")
-        assert np.array_equal(again.discover(new).p_values, cad.discover(new).p_values)

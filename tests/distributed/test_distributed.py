@@ -302,8 +302,7 @@ def choosing(method="split", algorithm=CANDIDATES, named=True):
 
 def assert_same_choice(found, whole):
     assert_same(found, whole.to_frame(order="input"))
-    assert found.choice == whole.choice
-    assert found.ranked_by == whole.ranked_by
+    assert (found.choice, found.ranked_by) == (whole.choice, whole.ranked_by)
     assert found.claim == whole.claim
     assert sum(one.rows for one in found.choice) == whole.tested
 
@@ -333,8 +332,7 @@ def test_the_method_depends_on_the_number_of_rows(algorithm, many, threads, monk
     assert whole.provenance.scheme == ("split" if many else "full")
     found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=4))
     pd.testing.assert_frame_equal(found.frame.compute(), whole.to_frame(order="input"))
-    assert found.choice == whole.choice
-    assert found.provenance.scheme == whole.provenance.scheme
+    assert (found.choice, found.provenance.scheme) == (whole.choice, whole.provenance.scheme)
 
 
 def test_few_rows_that_cannot_be_judged_are_refused(threads):
@@ -453,8 +451,7 @@ def in_groups(method="split", algorithm="knn", **parameters):
 def assert_same_groups(found, whole):
     frame = whole.to_frame(order="input").drop(columns="group")
     assert_same(found, frame)
-    assert found.groups == whole.groups
-    assert found.guarantee == whole.guarantee
+    assert (found.groups, found.guarantee) == (whole.groups, whole.guarantee)
     assert found.warning == whole.warning
     assert (found.rank_counts.counts.sum(), found.rank_counts.rows) == (500, 500)
 

@@ -127,8 +127,7 @@ def test_missing_values_are_contents_too():
     sample = ContentSample(3, 10)
     for row in X:
         sample.add(row[None])
-    assert len(sample.rows) == 3
-    assert len(np.unique(np.isnan(sample.rows), axis=0)) == 2
+    assert (len(sample.rows), len(np.unique(np.isnan(sample.rows), axis=0))) == (3, 2)
     D, T = data()
     D[5, 1] = T[3, 0] = np.nan  # trees take them
     cad = ConformalDetector(method=Learned(DecisionTreeClassifier()), random_state=0).fit(D)

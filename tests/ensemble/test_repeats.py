@@ -16,8 +16,7 @@ def fitted(reference, repeats, **parameters):
 def test_p_values_are_twice_the_median_over_the_splits(repeats, blobs):
     cad = fitted(blobs[0], repeats)
     every = [split.ranks(blobs[1]).at_most for split in cad.ensemble_.splits]
-    assert cad.n_calibration_ == 30
-    assert len(every) == repeats
+    assert (cad.n_calibration_, len(every)) == (30, repeats)
     expected = np.minimum(1.0, 2 * np.median(every, axis=0) / 31)
     np.testing.assert_allclose(cad.p_values(blobs[1]), expected, rtol=1e-15)
 

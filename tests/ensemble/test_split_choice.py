@@ -109,8 +109,7 @@ def test_the_size_of_the_sample_does_not_matter_for_symmetry(learning, monkeypat
     cad = ConformalDetector(Auto(FEW, classifier=True), "split", random_state=0).fit(D)
     worlds = worlds_of(cad.ensemble_, X, 2)
     seen = {(done.chosen, tuple(done.pool[0].ravel())) for _, _, done, _ in worlds}
-    assert len(seen) == 1
-    assert len(next(iter(seen))[1]) == 14
+    assert (len(seen), len(next(iter(seen))[1])) == (1, 14)
 
 
 def test_order_parts_and_threads_do_not_matter(rng):
@@ -180,8 +179,7 @@ def test_groups_share_one_choice():
     groups, theirs = np.arange(len(D)) % 2, np.arange(len(new)) % 2
     cad = ConformalDetector(["knn", KNN(scale="robust")], "split", random_state=0)
     found = cad.fit(D, groups=groups).discover(new, groups=theirs)
-    assert found.choice[0].name == "scaled knn"
-    assert found.choice[0].rows == len(new)
+    assert (found.choice[0].name, found.choice[0].rows) == ("scaled knn", len(new))
     assert found.mask[:50].mean() > 0.9
     apart = clone(cad).set_params(group_models=True).fit(D, groups=groups)
     each = apart.discover(new, groups=theirs)

@@ -48,8 +48,7 @@ def test_ranks_among_all_rows_of_one_symmetric_model(detector, fit_and_score, bl
     reference, new = blobs[0], blobs[1][[0, 1, 2, 33]]
     cad = ConformalDetector(detector, "full", random_state=0).fit(reference)
     assert cad.ranks(new).tolist() == by_hand(fit_and_score, reference, new)
-    assert cad.n_calibration_ == len(reference)
-    assert cad.guarantee_.name == "full"
+    assert (cad.n_calibration_, cad.guarantee_.name) == (len(reference), "full")
     two = ConformalDetector(detector, Full(), random_state=0, n_jobs=2).fit(reference)
     assert np.array_equal(two.ranks(new[::-1])[::-1], cad.ranks(new))
 

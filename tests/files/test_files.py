@@ -272,8 +272,7 @@ def test_bad_references(tmp_path, case):
     error = refusal(read_reference, path, **options)
     assert str(error).startswith(str(path))
     assert re.search(words, str(error)), str(error)
-    assert error.line == line
-    assert error.path == str(path)
+    assert (error.line, error.path) == (line, str(path))
 
 
 def test_everything_wrong_is_said_at_once(tmp_path):

@@ -77,8 +77,7 @@ def test_without_the_row_the_format_is_unknown(files):
 
 def test_the_row_is_all_that_reading_and_writing_need(toyrows, files, tmp_path):
     table = read_reference(files[0])
-    assert table.names == ("a", "b")
-    assert table.X.shape == (40, 2)
+    assert (table.names, table.X.shape) == (("a", "b"), (40, 2))
     assert Layout().format_of("x.toyrows") == "toyrows"
     assert Layout(format="toyrows").format == "toyrows"
     with open_output(tmp_path / "out.toyrows", table.frame.schema) as write:

@@ -34,6 +34,8 @@ from reconform.models import ModelFileError, archive, ensembles, inspect, load, 
 from reconform.records import OneOf, Plain, Record
 from reconform.statistics.certificates import CERTIFIABLE
 
+pytest.importorskip("skops", reason="foreign objects are saved through skops")
+
 DATA = Path(__file__).parents[1] / "data" / "models"
 
 RNG = np.random.default_rng(0)
@@ -243,7 +245,6 @@ def test_every_random_state(seed, tmp_path):
     ids=lambda item: type(getattr(item, "steps", [[item]])[-1][-1]).__name__,
 )
 def test_scikit_learn(detector, method, tmp_path):
-    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     method = methods.CrossValidation(folds=3) if method == "cv+" else method
     if method == "prefit":
         detector.fit(X[:20])
@@ -259,7 +260,6 @@ def test_scikit_learn(detector, method, tmp_path):
 @pytest.mark.parametrize("method", ["cv+", "prefit"])
 @pytest.mark.parametrize("name", ["hbos.HBOS", "iforest.IForest"])
 def test_pyod(name, method, tmp_path):
-    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     pytest.importorskip("pyod", reason="needs reconform[pyod]")
     module, kind = name.split(".")
     detector = getattr(__import__(f"pyod.models.{module}", fromlist=[kind]), kind)()
@@ -276,7 +276,6 @@ def test_pyod(name, method, tmp_path):
 
 
 def test_splitters_are_objects_of_others(tmp_path):
-    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     cad = fitted("knn", methods.Resampling(RepeatedKFold(n_splits=3, n_repeats=2, random_state=1)))
     path = round_trip(cad, tmp_path, trusted=True)
     refused(path, "RepeatedKFold")
@@ -299,7 +298,6 @@ def test_nothing_of_others_is_made_without_trust(tmp_path, monkeypatch):
 
 
 def test_a_class_of_ones_own(tmp_path):
-    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     path = tmp_path / "model.rcad"
     cad = fitted(Distance(), "split")
     save(cad, path)
@@ -317,7 +315,6 @@ class Distance(OutlierMixin, BaseEstimator):
 
 
 def test_a_clear_word_without_skops(tmp_path, monkeypatch):
-    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     path = tmp_path / "model.rcad"
     save(fitted(OneClassSVM(), "split"), path)
     monkeypatch.setitem(sys.modules, "skops.io", None)
@@ -361,7 +358,6 @@ def test_what_cannot_be_saved_is_said(cad, message, tmp_path):
 
 
 def test_lambdas_inside_a_pipeline_are_found(tmp_path):
-    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     hidden = make_pipeline(FunctionTransformer(lambda rows: rows), OneClassSVM())
     with pytest.raises(ValueError, match=r"lambda.*cannot be found again"):
         save(fitted(hidden, "split"), tmp_path / "model.rcad")
@@ -390,8 +386,7 @@ def test_the_facts(tmp_path):
     save(cad, path)
     info = inspect(path)
     assert before <= info.created <= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    assert info.detector == repr(cad.detector)
-    assert info.method == "Bootstrap(draws=7)"
+    assert (info.detector, info.method) == (repr(cad.detector), "Bootstrap(draws=7)")
     assert (info.scheme, info.variant) == ("jab", "plus")
     assert info.parameters["ties"] == "'randomized'"
     assert (info.n_features, info.feature_names, info.feature_type) == (3, None, "float64")
@@ -572,7 +567,6 @@ def test_pickles_are_not_executed(small, tmp_path):
 
 
 def test_forged_objects_are_named_and_not_made(tmp_path):
-    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     place, path = str(tmp_path / "executed"), tmp_path / "model.rcad"
     save(fitted(OneClassSVM(), "split"), path)
     members = members_of(path)

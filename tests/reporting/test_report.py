@@ -138,8 +138,7 @@ def test_normal_rows_fill_the_bins_in_equal_parts(n):
 def test_scores_far_out_and_infinite_ones_are_counted():
     found = judged([-np.inf, -1e9, 0.1, 0.2, 0.3, np.inf], [0.0, 0.1, 0.2, 0.4])
     histogram = summarise(found).scores.histogram
-    assert histogram.counts.sum() == 6
-    assert histogram.counts[0] == 2
+    assert (histogram.counts.sum(), histogram.counts[0]) == (6, 2)
     same = summarise(judged([1.0, 1.0], [1.0, 1.0])).scores.histogram
     assert same.counts.sum() == 2
     render(found)
@@ -328,10 +327,8 @@ def test_rows_come_most_unusual_first_and_the_sample_is_spread_over_the_rest():
     summary = summarise(found)
     carried = carry(found, summary.order, 300, np.arange(5_000))
     places = [line[0] for line in carried.lines]
-    assert places[:300] == list(range(1, 301))
-    assert len(places) == 1_300
-    assert (places[300], places[-1]) == (301, 5_000)
-    assert carried.leading == 300
+    assert (places[:300], len(places)) == (list(range(1, 301)), 1_300)
+    assert ((places[300], places[-1]), carried.leading) == ((301, 5_000), 300)
     row = carried.lines[7]
     i = summary.order[7]
     assert row[1] == str(i)
@@ -370,8 +367,7 @@ def test_the_headline_and_how_it_was_computed():
     assert "On average at most 10% of them should be false alarms (measured, not proven, if" in page
     assert "It holds." in page
     assert "exchangeable" in page
-    assert len(said) == len(summary.levels)
-    assert said[summary.chosen]["moved"] == ""
+    assert (len(said), said[summary.chosen]["moved"]) == (len(summary.levels), "")
     assert "The decision was made at 10%" in said[0]["moved"]
     for fact in ("max", "split", "600", "Benjamini-Hochberg", "numpy", "f" * 64):
         assert f"<dd>{fact}</dd>" in page or fact in page

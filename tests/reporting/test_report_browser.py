@@ -117,8 +117,7 @@ def all_cells(page, column):
 def test_the_slider_moves_counts_table_and_charts(page, written):
     found, _ = written
     slider = page.find_element(By.ID, "level")
-    assert text(page, "count") == str(found.count)
-    assert text(page, "shown") == "10%"
+    assert (text(page, "count"), text(page, "shown")) == (str(found.count), "10%")
     seen = {}
     # By keyboard: down to the first level, then up step by step.
     slider.send_keys(Keys.HOME)
@@ -146,8 +145,7 @@ def test_what_is_flagged_is_in_the_table_and_in_the_charts(page, written):
         assert any(float(bar.get_attribute("height")) for bar in bars) == bool(labels)
     assert text(page, "moved").startswith("The decision was made at 10%")
     page.find_element(By.ID, "reset").click()
-    assert text(page, "shown") == "10%"
-    assert text(page, "moved") == ""
+    assert (text(page, "shown"), text(page, "moved")) == ("10%", "")
     assert page.switch_to.active_element.get_attribute("id") == "level"
 
 
@@ -216,8 +214,7 @@ def test_light_and_dark(page):
     toggle = page.find_element(By.ID, "theme")
     WebDriverWait(page, 5).until(lambda _: toggle.text == "Light")  # told with the next frame
     toggle.send_keys(Keys.ENTER)
-    assert page.execute_script(colours) == light
-    assert toggle.text == "Dark"
+    assert (page.execute_script(colours), toggle.text) == (light, "Dark")
     preferring("light")
     toggle.click()
     assert page.execute_script(colours) == dark

@@ -80,8 +80,7 @@ def test_montecarlo_covers_and_is_sharp(n, confidence):
 @pytest.mark.parametrize("confidence", [0.05, 0.9, 0.999])
 def test_a_table_of_p_values(kind, n, confidence):
     table = conditional_table(n, kind, confidence)
-    assert table.shape == (n + 2,)
-    assert table[0] == 0
+    assert (table.shape, table[0]) == ((n + 2,), 0)
     assert table[-1] == 1
     assert (table[1:] > 0).all()
     assert (np.diff(table) >= 0).all()

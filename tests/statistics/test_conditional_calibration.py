@@ -107,8 +107,7 @@ def test_lists_that_are_longer_than_the_slack_is_for(seed):
 def test_no_step_of_a_short_list_is_lost():
     """Ranks 1, 1, 2, 2, 2 among 200 and 50 rows: a list of five holds rank 2 at 0.1, not below."""
     step = StepUp.at(0.1, 200, 50)
-    assert step.limits[5] == 2
-    assert step.count(np.array([1, 1, 2, 2, *[150] * 45])) == 5
+    assert (step.limits[5], step.count(np.array([1, 1, 2, 2, *[150] * 45]))) == (2, 5)
     far = np.r_[np.linspace(-1, 1, 199), -14.0]
     X = np.r_[[-15.0, -15.0], [-13.0] * 3, np.linspace(0, 1, 45)]
     e = [e_value_of_one_model(np.append(far, X[j]), np.delete(X, j), step) for j in range(50)]

@@ -121,8 +121,7 @@ def test_nothing_to_find():
     none = conformal_e_values([0.0, 1.0], [5.0, 6.0], 0.1)
     assert none.values.tolist() == [0.0, 0.0]
     assert closed_e_bh(none, 0.5).tolist() == [False, False]
-    assert closed_q_values(none).tolist() == [1.0, 1.0]
-    assert closed_e_bh([], 0.1).tolist() == []
+    assert (closed_q_values(none).tolist(), closed_e_bh([], 0.1).tolist()) == ([1.0, 1.0], [])
     assert len(conformal_e_values([1.0], [], 0.1)) == 0
 
 

@@ -67,8 +67,7 @@ def test_fewer_normal_rows_have_lower_envelopes_that_hold(n, m):
     # where curves that do not know of each other cross.)
     risk = Fraction(1, 10)
     sizes = fdp_bounds._sizes(m)
-    assert sizes[0] == m
-    assert sizes[-1] == 1
+    assert (sizes[0], sizes[-1]) == (m, 1)
     above = np.full(n + 2, m)
     for step, size in enumerate(sizes):
         envelope = fdp_bounds._envelope(n, m, step, risk, 0)

@@ -45,8 +45,7 @@ def test_decisions_equal_brute_force_in_fractions(procedure, batch, level, lam):
     expected = oracle.benjamini_hochberg(p, level, factor=factor_of(procedure, p, lam, n))
     decision = RankCounts(n, "x").add(ranks).decide(level, procedure=procedure, storey_lambda=lam)
     mask = decision.mask(np.array(ranks))
-    assert mask.tolist() == expected
-    assert decision.count == sum(expected)
+    assert (mask.tolist(), decision.count) == (expected, sum(expected))
     assert decision.tested == len(ranks)
     # a row is a discovery exactly when its q-value is at most the level
     assert ((decision.q_values(np.array(ranks)) <= float(level)) == mask).all()
@@ -102,8 +101,7 @@ def test_counts_of_any_partition_decide_like_the_whole(procedure, batch, cuts):
     for part in np.split(np.array(ranks), sorted(min(c, len(ranks)) for c in cuts)):
         merged = merged.merge(RankCounts(n, "x").add(part))
     parts = merged.decide(0.2, procedure=procedure)
-    assert parts.rank_threshold == whole.rank_threshold
-    assert parts.count == whole.count
+    assert (parts.rank_threshold, parts.count) == (whole.rank_threshold, whole.count)
     assert np.array_equal(parts.q_table, whole.q_table)
 
 

@@ -165,8 +165,7 @@ def test_only_normal_rows_are_the_reference(tmp_path):
     path = tmp_path / "pumps.csv"
     path.write_text("id,x,kind,bad\nA,1,u,0\nB,2,w,0\nC,9,v,1\nD,3,,0\n")
     table, anomalous = read_labelled(path, "bad", TableOptions(id_columns=["id"]))
-    assert anomalous.tolist() == [False, False, True, False]
-    assert table.names == ("x", "kind")
+    assert (anomalous.tolist(), table.names) == ([False, False, True, False], ("x", "kind"))
     normal = normal_rows(table, anomalous)
     assert normal.features[1].labels == ("u", "w")  # only the anomaly has "v"
     codes = [label_code("u"), label_code("w"), np.nan]

@@ -41,8 +41,7 @@ def served(data_folder, tmp_path, monkeypatch):
 def test_the_papers_data_sets(name, data_folder):
     data = load(name)
     assert (data.name, *data.X.shape, data.y.sum()) == (name, *SHAPES[name])
-    assert data.X.dtype == np.float64
-    assert data.y.dtype == bool
+    assert (data.X.dtype, data.y.dtype) == (np.float64, bool)
     assert np.isfinite(data.X).all()
 
 

@@ -98,13 +98,10 @@ def test_an_event_has_its_times_and_columns():
     rows.loc[1_060:1_099, "heat"] += 5
     found = judged(rows[:1_000], rows[1_000:], Windows("when"))
     (event,) = [event for event in found.events if event.windows > 1]
-    assert event.columns == ("heat",)
-    assert event.series == ""
+    assert (event.columns, event.series) == (("heat",), "")
     assert event.p_value < 0.02
-    assert event.begin == str(rows["when"][1_060])
-    assert event.end == str(rows["when"][1_099])
-    assert event.rows == (60, 99)
-    assert event.windows == 4
+    assert (event.begin, event.end) == (str(rows["when"][1_060]), str(rows["when"][1_099]))
+    assert (event.rows, event.windows) == ((60, 99), 4)
     assert {one["column"] for one in found.units.within(event.peak)} == {"heat"}
     assert replace(found, mask=np.zeros_like(found.mask)).events == []
     apart = found.mask.copy()
