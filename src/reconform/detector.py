@@ -405,6 +405,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             units=rows.units,
             left_out=left_out,
         )
+        if self.judges_windows:
+            self.state_.rows = rows.features  # the oldest may leave, see `updating.moved`
         return self.name_reference(rows.names.tolist())
 
     def units_in(

@@ -126,6 +126,13 @@ class UnitFeatures:
                 made.append(np.bincount(codes[~here], minlength=count).astype(float))
         return np.column_stack(made)
 
+    def moved(self, rows: Any, features: FloatArray) -> UnitFeatures:
+        """What is known of a reference that these rows have joined, of windows of time series."""
+        raise ReconformError(
+            "a reference moves with its rows or with windows of a time series; fit again, on old "
+            "and new units together."
+        )
+
     def refuse_known(self, names: Sequence[str]) -> None:
         """Refuse new units that are in the reference, too."""
         found = np.isin(keys_of(names), self.keys)

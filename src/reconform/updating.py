@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from sklearn.base import clone
 
 from .arrays import BoolArray, UInt64Array
@@ -28,6 +29,7 @@ from .errors import ReconformError, ReferenceWarning, warn_once
 from .fitter import guarantee_of_fit
 from .frames import stacked
 from .randomness import mix_array
+from .units import UnitRows
 
 if TYPE_CHECKING:
     from .detector import ConformalDetector
@@ -377,6 +379,35 @@ def _reference(cad: ConformalDetector, given: Any) -> Any:
             "this model does not keep the rows of its reference; give them by `reference`."
         )
     return rows
+
+
+def moved(cad: Fitted, rows: UnitRows, keep: int, real: Sequence[str] = ()) -> Fitted:
+    """Let windows of new rows join a reference of windows, and its oldest leave it.
+
+    Windows that a person confirmed as `real` do not join, by their names. Never leave out all that
+    were flagged: what remains would be more normal than the rows to come.
+    """
+    units, before = cad.state_.units, cad.state_.rows
+    assert units is not None
+    if before is None:
+        raise ReconformError(
+            "a reference moves with its rows or with windows of a time series; fit again, on old "
+            "and new units together."
+        )
+    stay = ~np.isin(rows.names.astype(str), [str(name) for name in real])
+    features = np.vstack([np.asarray(before), rows.features[stay]])
+    forgotten = max(0, len(features) - keep)
+    features = features[forgotten:]
+    again: Fitted = clone(cad)
+    if not isinstance(cad.random_state, numbers.Integral):
+        again.set_params(random_state=cad.state_.tie_key)
+    frame = pa.table(dict(zip(units.names, features.T, strict=True)))
+    again.fit(frame, units=units.moved(rows, features), times=np.arange(float(len(features))))
+    counted = {"normal": int(stay.sum()), "left_out": int((~stay).sum()), "forgotten": forgotten}
+    update = Update(cad.calibration_.fingerprint, reference=len(features), **counted)
+    again.state_.updates, again.state_.rows = (*cad.state_.updates, update), features
+    again.guarantee_ = guarantee_of_fit(again)
+    return again
 
 
 def _elsewhere(anomalies: Any, reference: Any) -> BoolArray:

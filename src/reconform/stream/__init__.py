@@ -11,11 +11,13 @@ from .decisions import (
     WindowDecisions,
 )
 from .monitor import Change, ChangeMonitor, ExchangeabilityMonitor, MonitorReport
+from .windows import DecidedWindow, WindowStream
 
 __all__ = [
     "Change",
     "ChangeMonitor",
     "DecayingMemory",
+    "DecidedWindow",
     "ExchangeabilityMonitor",
     "FalseAlarmBudget",
     "MicroBatches",
@@ -23,4 +25,5 @@ __all__ = [
     "OutlookWarning",
     "StreamDecisions",
     "WindowDecisions",
+    "WindowStream",
 ]

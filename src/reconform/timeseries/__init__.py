@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -138,6 +138,28 @@ class WindowFeatures(UnitFeatures):
     def reach(self) -> float:
         """Seconds after which rows do not follow each other any more."""
         return self.length * self.step
+
+    @property
+    def windows(self) -> Windows:
+        """How rows were cut."""
+        return Windows(self.time, self.by or None, self.length)
+
+    def after(self, rows: WindowRows) -> WindowFeatures:
+        """The same once these rows are past: the last of them forecast what comes next."""
+        span, tail, times = self.span.copy(), self.tail.copy(), self.tail_times.copy()
+        ordered = rows.X[rows.order]
+        for k in np.unique(rows.series):
+            mine = np.flatnonzero(rows.series == k)
+            span[k, 1] = max(span[k, 1], rows.seconds[mine[-1]])
+            last = np.concatenate([tail[k], ordered[mine]])[-MOST_LAGS:]
+            tail[k], times[k] = last, np.append(times[k], rows.seconds[mine])[-MOST_LAGS:]
+        return replace(self, span=span, tail=tail, tail_times=times)
+
+    def moved(self, rows: WindowRows, features: FloatArray) -> WindowFeatures:
+        """As `after`, with the features of a reference that these rows have joined."""
+        keys = np.append(self.keys, keys_of(rows.names.tolist()))[-len(features) :]
+        centres, scales = far_out(features)
+        return replace(self.after(rows), keys=keys, centres=centres, scales=scales)
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,6 +295,13 @@ class Windows:
         >>> rows.units.length, len(rows.names), rows.names[1], rows.units.names
         (10, 40, '10', ('x level', 'x extreme'))
         """
+        columns = None if known is None else known.columns
+        return cut(*self.read(X, columns), self, known)
+
+    def read(
+        self, X: Any, columns: Sequence[Feature] | None = None
+    ) -> tuple[FloatArray, Sequence[Feature], FloatArray | None, list[Any] | None]:
+        """Read a frame as numbers, their columns, times in seconds and the series of every row."""
         X = frame_as_it_is(X)
         frame, timed = opened(X), None
         given = () if frame is None else frame.columns
@@ -287,11 +316,10 @@ class Windows:
             labels = None if self.series is None else frame[self.series].to_list()
             timed = frame[self.time].to_list() if self.time in given else None
             X = frame.drop([one for one in given if one in (self.time, self.series)]).to_native()
-        count = len(X)
-        columns = Prepare("knn").features_of(X) if known is None else known.columns
-        seconds = None if timed is None else seconds_of(np.asarray(timed), count)
-        named: Any = None if labels is None else [*map(label_of, labels)]
-        return cut(numbers_in(X, columns), columns, seconds, named, self, known)
+        columns = Prepare("knn").features_of(X) if columns is None else columns
+        seconds = None if timed is None else seconds_of(np.asarray(timed), len(X))
+        named = None if labels is None else [*map(label_of, labels)]
+        return numbers_in(X, columns), columns, seconds, named
 
 
 def cut(
