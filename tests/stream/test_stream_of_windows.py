@@ -1,9 +1,12 @@
 """Windows of a stream are those of the whole file; a reference of windows moves with time."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from commands import run
 from reconform import ConformalDetector, ReconformError
 from reconform.models import load, save
 from reconform.stream import WindowStream
@@ -90,3 +93,21 @@ def test_a_reference_of_windows_moves(tmp_path):
     plain = ConformalDetector("knn").fit(rows[["load", "heat"]], units=np.repeat(range(100), 10))
     with pytest.raises(ReconformError, match="moves"):
         moved(plain, new, 50)
+
+
+def test_the_command_decides_about_windows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = series(1_000, 0, "pump")
+    rows.loc[900:930, "load"] += 3
+    rows[:800].to_csv("old.csv", index=False)
+    run("fit old.csv --time hour --series machine --window 10 --model m.rcad")
+    lines = "".join(json.dumps(row) + "\n" for row in rows[800:].to_dict("records"))
+    told = run("stream m.rcad --false-alarms 10", input=lines)
+    windows = [json.loads(line) for line in told.stdout.splitlines()]
+    expected = WindowStream(load("m.rcad"), false_alarms=10).update(rows[800:])
+    assert [one["p_value"] for one in windows] == [one.p_value for one in expected]
+    assert [one["anomaly"] for one in windows] == [one.flagged for one in expected]
+    assert any(one.get("columns") == ["load"] for one in windows)
+    assert "200 rows in 20 windows decided" in told.stderr
+    assert "not a JSON object" in run("stream m.rcad", input="oops\n", code=1).stderr
+    assert "--journal" in run("stream m.rcad --journal j", input="", code=2).stderr

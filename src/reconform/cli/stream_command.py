@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,14 +14,23 @@ import click
 from sklearn.utils import get_tags
 
 from .. import models
+from ..assumption import seconds_of
 from ..detector import ConformalDetector
 from ..errors import InputError
 from ..files.judge import features_of
 from ..files.lines import DELIMITERS, LABEL, Block, LineReader, blocks_of_lines
 from ..rule import Rule
 from ..statistics.fdr import counted_names
-from ..stream import DecayingMemory, FalseAlarmBudget, MicroBatches, OutlookWarning
+from ..stream import (
+    DecayingMemory,
+    DecidedWindow,
+    FalseAlarmBudget,
+    MicroBatches,
+    OutlookWarning,
+    WindowStream,
+)
 from ..stream.state import DecisionStream, Delivery
+from ..timeseries import IN_ROWS, WindowFeatures
 from .declare import PATH, Command, Number, choice, count, family, flag, in_options, option, share
 from .model_commands import loading_options, remembered
 from .options import (
@@ -69,19 +78,20 @@ class Flagging:
                 raise click.UsageError(
                     f"--{flag} goes with --by {' or '.join(owners)}; it is --by {self.by} here."
                 )
-        Rule(**self._given("fdr", "procedure", "false_alarms"))  # refuses what none can have
+        Rule(**self.given("fdr", "procedure", "false_alarms"))  # refuses what none can have
 
     def make(self, cad: ConformalDetector, journal: Path | None) -> DecisionStream:
         """Begin a stream, or go on with one that has a journal."""
         if self.by == BUDGET:
-            given = self._given("false_alarms", "per", "confidence")
+            given = self.given("false_alarms", "per", "confidence")
             return FalseAlarmBudget(cad, **given, journal=journal)
         if self.by == DECAY:
-            return DecayingMemory(cad, **self._given("fdr"), journal=journal)
-        given = self._given("fdr", "procedure", "false_alarms")
+            return DecayingMemory(cad, **self.given("fdr"), journal=journal)
+        given = self.given("fdr", "procedure", "false_alarms")
         return MicroBatches(cad, self.window or 200, **given, journal=journal)
 
-    def _given(self, *names: str) -> dict[str, Any]:
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of the options that were given."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: values[name] for name in names if values[name] is not None}
 
@@ -225,7 +235,8 @@ def stream(
 
     Every line is a row; every row gets one line of JSON on standard output: row (its number, from
     0), line, the keys that --id names, p_value and anomaly. Rows are judged and
-    written as soon as they arrive. Messages go to standard error.
+    written as soon as they arrive. A model of windows (fit --time) gives one line per window when
+    it is complete. Messages go to standard error.
     """
     source = _standard_input()
     if sys.stdout is None:
@@ -235,6 +246,12 @@ def stream(
     info = models.inspect(model)
     with parallel(loading["jobs"]):
         cad = models.load(info.path, trusted=loading["trust_objects"])
+        if cad.judges_windows:
+            windows = _Windows(cad, flagging, incoming, voice)
+            with suppress(BrokenPipeError):
+                windows.to_the_end(source)
+            windows.sum_up()
+            return
         reader = incoming.reader(cad, info)
         journal = None if incoming.journal is None else Path(incoming.journal)
         with voice.gathering_warnings():
@@ -255,6 +272,67 @@ def stream(
             run.sum_up()
         finally:
             decisions.close()
+
+
+class _Windows:
+    """One run of the command with a model of windows: rows in, windows out."""
+
+    def __init__(
+        self, cad: ConformalDetector, flagging: Flagging, incoming: Incoming, voice: Voice
+    ) -> None:
+        if flagging.by != BUDGET or flagging.confidence is not None or incoming.journal is not None:
+            raise click.UsageError(
+                "a model of windows is decided by a budget, without --confidence and --journal."
+            )
+        known = cad.state_.units
+        assert isinstance(known, WindowFeatures)
+        self.time, self.by = known.time, known.by
+        self.beside = [name for name in (self.time, self.by) if name not in (IN_ROWS, "")]
+        reader = LineReader(known.columns, self.beside, format=incoming.format)
+        self.reader, self.voice, self.skips = reader, voice, incoming.on_error == "skip"
+        with voice.gathering_warnings():
+            warnings.simplefilter("ignore", OutlookWarning)  # which is said below
+            self.stream = WindowStream(cad, **flagging.given("false_alarms", "per"))
+        self.rows = self.windows = self.skipped = 0
+
+    def to_the_end(self, source: IO[bytes]) -> None:
+        """Read and decide until the input ends; then about the rows that wait."""
+        self.voice.note(self.stream.outlook)
+        self.voice.note(in_options(self.stream.guarantee))
+        for lines in blocks_of_lines(source):
+            with self.voice.gathering_warnings():
+                block = self.reader.read(lines)
+            if block.errors and not self.skips:
+                self._decide(block.before(block.errors[0].line or 0))
+                raise block.errors[0]
+            for error in block.errors:
+                self.skipped += 1
+                complain(in_options(str(error)), label="Skipped: ")
+            self._decide(block)
+        self._write(self.stream.flush())
+
+    def sum_up(self) -> None:
+        """Say how many rows, windows and events there were."""
+        self.voice.note(
+            f"{self.rows:,} rows in {self.windows:,} windows decided, {self.stream.events:,} "
+            f"events; {self.skipped:,} lines skipped."
+        )
+
+    def _decide(self, block: Block) -> None:
+        if not block.lines:
+            return
+        columns = {name: [row[name] for row in block.carried] for name in self.beside}
+        times, series = columns.get(self.time), columns.get(self.by)
+        seconds = None if times is None else seconds_of(times, len(block.X))
+        self.rows += len(block.X)
+        self._write(self.stream.add(block.X, seconds, series))
+
+    def _write(self, told: list[DecidedWindow]) -> None:
+        for one in told:
+            said = {"anomaly" if k == "flagged" else k: v for k, v in asdict(one).items()}
+            print(json.dumps({k: v for k, v in said.items() if v not in (None, "", ())}))
+        self.windows += len(told)
+        sys.stdout.flush()
 
 
 def _standard_input() -> IO[bytes]:

@@ -94,7 +94,8 @@ class WindowStream:
                 "reconform.timeseries.fit, or FalseAlarmBudget for single rows."
             )
         self._known, self._budget = known, FalseAlarmBudget(cad, false_alarms, per)
-        self.guarantee = self._budget.guarantee
+        in_rows, in_windows = f"{per:,} rows", f"{per:,} windows"
+        self.guarantee = self._budget.promise.replace(in_rows, in_windows)
         self.outlook = self._budget.outlook.replace("A row is", "A window is")
         self.events = 0
         # Of every series: the event of its last flagged window, when that ended, windows since.
