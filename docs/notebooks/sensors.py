@@ -118,5 +118,5 @@ cad.fit(few[columns], groups=few["type"])
 print(cad.discover(today[columns], fdr=0.1, groups=today["type"]).warning)
 
 # %% [markdown]
-# On the command line: `reconform detect normal.csv new.csv --group type --group-models --output
-# flagged.csv`. Methods, unknown types and what is proven: [groups](../groups.md).
+# On the command line, with one detector for all types: `reconform detect normal.csv new.csv --group
+# type`. Methods, unknown types and what is proven: [groups](../groups.md).
