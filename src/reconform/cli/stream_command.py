@@ -297,7 +297,7 @@ class _Windows:
 
     def to_the_end(self, source: IO[bytes]) -> None:
         """Read and decide until the input ends; then about the rows that wait."""
-        self.voice.note(self.stream.outlook)
+        self.voice.note(in_options(self.stream.outlook))
         self.voice.note(in_options(self.stream.guarantee))
         for lines in blocks_of_lines(source):
             with self.voice.gathering_warnings():
