@@ -128,8 +128,8 @@ def test_the_uniform_of_a_row_is_keyed_by_its_position(start, count):
 
 
 def test_comparing_many_rows_with_many_models_stays_small():
-    """All comparisons at once would be 160 MB; chunks keep it within a part of that."""
-    n, m = 500, 40_000
+    """All comparisons at once would be 640 MB; chunks keep it within a quarter of that."""
+    n, m = 2_000, 40_000
     rng = np.random.default_rng(0)
     D, X = rng.normal(size=(n, 1)), rng.normal(size=(m, 1))
     cad = ConformalDetector(lambda D: lambda Z: Z[:, 0], "jackknife+", larger_is="normal").fit(D)
