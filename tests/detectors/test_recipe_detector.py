@@ -197,26 +197,17 @@ def test_the_command_line(tmp_path):
         np.savetxt(tmp_path / name, rows, delimiter=",", header="a,b,c", comments="")
     run = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); "
-        "import test_recipe_detector as recipe; "
-        "recipe.DETECTORS['toy'] = recipe.ROW; "
+        "import test_recipe_detector as recipe; recipe.DETECTORS['toy'] = recipe.ROW; "
         "from reconform.cli import main; main()"
     )
 
     def reconform(*arguments):
-        return subprocess.run(
-            [sys.executable, "-c", run, str(Path(__file__).parent), *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        program = [sys.executable, "-c", run, str(Path(__file__).parent), *arguments]
+        wide = {**os.environ, "COLUMNS": "200"}
+        return subprocess.run(program, cwd=tmp_path, env=wide, capture_output=True, text=True)
 
-    said = reconform(
-        "detect", "normal.csv", "new.csv", "--detector", "toy", "--method", "cv+", "--fdr", "0.2",
-        "--output", "out.csv", "--json",
-    )  # fmt: skip
+    chosen = "--detector", "toy", "--method", "cv+", "--fdr", "0.2"
+    said = reconform("detect", "normal.csv", "new.csv", *chosen, "--output", "out.csv", "--json")
     assert said.returncode == 0, said.stderr
     flagged = [line.endswith(",true") for line in (tmp_path / "out.csv").read_text().split()[1:]]
     expected = ConformalDetector("toy", "cv+", random_state=0).fit(X).discover(new, fdr=0.2)

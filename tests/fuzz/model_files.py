@@ -25,7 +25,6 @@ import tempfile
 import traceback
 import warnings
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +53,6 @@ class Planted:
 
 
 # --- originals -----------------------------------------------------------------------------------
-
-
-@dataclass
-class Original:
-    """A model file to mutate: its members."""
-
-    name: str
-    members: dict[str, bytes]
 
 
 def fitted(X: np.ndarray):
@@ -101,19 +92,19 @@ def fitted(X: np.ndarray):
     yield "jab-forest", model(IForest(4, max_samples=8), "jab+")
 
 
-def originals() -> list[Original]:
+def originals() -> list[tuple[str, dict[str, bytes]]]:
     """A file of every kind of model, and the golden one."""
     from reconform.models import save
 
     golden = HERE.parent / "data" / "models" / "iforest-full.rcad"
-    made = [Original(golden.stem, members_of(golden))]
+    made = [(golden.stem, members_of(golden))]
     X = np.random.default_rng(0).normal(size=(24, 3)).round(1)
     X[:, 2] = np.arange(24) % 3  # numbers to most detectors, labels to some
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.rcad")
         for name, cad in fitted(X):
             save(cad, path, overwrite=True)
-            made.append(Original(name, members_of(path)))
+            made.append((name, members_of(path)))
     return made
 
 
@@ -267,11 +258,11 @@ def mutate_npy(rng: random.Random, data: bytes) -> bytes:
         return mutate_bytes(rng, data)
 
 
-def make(seed: int, number: int, pool: list[Original], path: Path) -> Original:
+def make(seed: int, number: int, pool: list[tuple[str, dict[str, bytes]]], path: Path) -> str:
     """Write mutant `number` of a seed; return what it was made from."""
     rng = random.Random(f"{seed} {number}")
-    original = rng.choice(pool)
-    members = dict(original.members)
+    name_of_original, original = rng.choice(pool)
+    members = dict(original)
     manifest = json.loads(members.pop("manifest.json"))
     manifest["fingerprint"] = FINGERPRINT
     model = json.loads(members["model.json"])
@@ -288,18 +279,18 @@ def make(seed: int, number: int, pool: list[Original], path: Path) -> Original:
         elif kind < 0.9:
             mutate_json(rng, manifest)
         elif kind < 0.95:
-            source = rng.choice(pool).members
+            source = rng.choice(pool)[1]
             name = rng.choice([name for name in source if name != "manifest.json"])
             members[name] = source[name]
         else:
             name = rng.choice(list(members))
             members[name] = mutate_bytes(rng, members[name])
     text = json.dumps(model).encode()
-    if members["model.json"] == original.members["model.json"]:
+    if members["model.json"] == original["model.json"]:
         members["model.json"] = text
     compression = rng.choice([zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
     forge(path, {**members, "manifest.json": b"{}"}, manifest, compression=compression)
-    return original
+    return name_of_original
 
 
 # --- the worker ----------------------------------------------------------------------------------
@@ -343,9 +334,9 @@ def work() -> None:
     path = Path("mutant.rcad")
 
     def answer(seed: int, number: int) -> dict[str, Any]:
-        original = make(seed, number, pool, path)
+        name = make(seed, number, pool, path)
         before = forget_the_peak()
-        said = {**try_one(path), "original": original.name}
+        said = {**try_one(path), "original": name}
         grown = megabytes() - before
         if grown > MOST_MEGABYTES:
             said["finding"] = f"memory grew by {grown:,.0f} MB"

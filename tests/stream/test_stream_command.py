@@ -19,6 +19,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
+from commands import run
 from reconform import ConformalDetector, Prepare
 from reconform.cli import main
 from reconform.files.lines import blocks_of_lines
@@ -54,15 +55,10 @@ def folder(tmp_path_factory):
     for row in normal:
         row["colour"] = "red" if row["flow"] > 0 else "blue"
     (folder / "messy.csv").write_text(as_csv(normal))
+    quick = "--detector", "knn", "--method", "split"
     for name, more in (("normal", []), ("messy", ["--prepare"])):
-        result = CliRunner().invoke(
-            main,
-            [
-                *("fit", str(folder / f"{name}.csv"), "--id", "id", "--model", str(folder / name)),
-                *("--detector", "knn", "--method", "split", *more),
-            ],
-        )
-        assert result.exit_code == 0, result.output
+        made = "--id", "id", "--model", folder / name
+        run("fit", folder / f"{name}.csv", *made, *quick, *more)
     return folder
 
 
@@ -206,14 +202,7 @@ def test_a_prepared_model_takes_categories_and_missing_values(folder, format, tm
         row["flow"] = None if i % 7 == 0 else row["flow"]
     text = as_csv(rows).replace("None", "")
     (tmp_path / "new.csv").write_text(text)
-    done = CliRunner().invoke(
-        main,
-        [
-            *("score", str(folder / "messy"), str(tmp_path / "new.csv")),
-            *("--output", str(tmp_path / "scored.csv")),
-        ],
-    )
-    assert done.exit_code == 0, done.output
+    run("score", folder / "messy", tmp_path / "new.csv", "--output", tmp_path / "scored.csv")
     expected = csv.read_csv(tmp_path / "scored.csv")["p_value"].to_pylist()
     given = as_json(rows) if format == "jsonl" else text
     got = decisions(stream(folder, "--format", format, input=given, model="messy"))
