@@ -23,7 +23,7 @@ def gallery():
 def test_every_notebook_has_a_page():
     pages = {page.stem for page in (ROOT / "docs" / "notebooks").glob("*.md")}
     assert {script.stem for script in SCRIPTS} == pages
-    assert pages == {"sensors", "table_quality", "transactions"}
+    assert pages == {"pump_line", "sensors", "table_quality", "transactions"}
 
 
 @pytest.mark.filterwarnings("ignore::reconform.ReferenceWarning")
