@@ -196,13 +196,13 @@ def test_the_command_line(tmp_path):
     for name, rows in (("normal.csv", X), ("new.csv", new)):
         np.savetxt(tmp_path / name, rows, delimiter=",", header="a,b,c", comments="")
     run = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+        "import sys; sys.path[:0] = sys.argv.pop(1), sys.argv.pop(1); "
         "import test_recipe_detector as recipe; recipe.DETECTORS['toy'] = recipe.ROW; "
         "from reconform.cli import main; main()"
     )
 
     def reconform(*arguments):
-        program = [sys.executable, "-c", run, str(Path(__file__).parent), *arguments]
+        program = [sys.executable, "-c", run, *map(str, Path(__file__).parents[:2]), *arguments]
         wide = {**os.environ, "COLUMNS": "200"}
         return subprocess.run(program, cwd=tmp_path, env=wide, capture_output=True, text=True)
 

@@ -95,7 +95,7 @@ def test_messages_name_it(toyrows, tmp_path):
 def test_the_command_line_takes_it(files, tmp_path):
     """In a process of its own: the help is made when the command line is imported."""
     program = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import sys; sys.path[:0] = {[*map(str, Path(__file__).parents[:2])]!r}\n"
         "from test_formats import FORMATS, ROW\n"
         "FORMATS['toyrows'] = ROW\n"
         "from reconform.cli import main\n"
