@@ -42,7 +42,7 @@ from ..weights import Weights
 from . import result
 from .formats import layout_like
 from .reading import Batches, ReadOptions, blaming, missing_counts, open_batches, open_units
-from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of
+from .result import FileDiscoveries, SecondPass
 from .source import Spill
 from .writing import (
     WriteOptions,
@@ -199,17 +199,22 @@ class FileScan:
         self.sizes: list[int] = []
         self.asked = sample
         self.digests: list[UInt64Array] = []
-        self._wanted = Wanted(read.wanted, read.id_columns)
+        wanted = Wanted(read.wanted, read.id_columns) if read.wanted else None
+        self._wanted = wanted
         self.scanned = scan(cad, self)
         tested = sum(self.sizes)
         if not keep_all and tested * len(batches.features) > read.most_cells:
             self.kept = None
-        self.wanted = self._wanted.found(batches.source.label, tested)
+        self.wanted = np.empty(0, dtype=np.intp)
+        if wanted is not None:
+            self.wanted = wanted.found(batches.source.label, tested)
 
     def decide(self, rule: Rule) -> CountedDiscoveries:
         """Decide for the whole file by the counts of ranks."""
-        groups = self.of_sample.rows
-        none = Unseen()
+        groups, drawn, none = self.of_sample.rows, None, Unseen()
+        if self.asked is not None:  # a random sample of all rows
+            key = self.cad.state_.tie_key
+            drawn = drawn_digests(np.concatenate(self.digests), key, self.asked)
         seen = Observed(
             sample=self.sample.rows,
             together=self.scanned.together,
@@ -223,15 +228,9 @@ class FileScan:
             },
             sample_groups=None if groups is None else groups[:, 0].astype(np.intp),
             in_order=self._in_order(),
-            drawn=self._drawn(),
+            drawn=drawn,
         )
         return self.cad.decide_counts(self.scanned.counts, rule, seen)
-
-    def _drawn(self) -> IndexArray | None:
-        """The random sample of all rows, where one was asked for."""
-        if self.asked is None:
-            return None
-        return drawn_digests(np.concatenate(self.digests), self.cad.state_.tie_key, self.asked)
 
     def _in_order(self) -> InOrder:
         """Some of the rows in their order, with their scores and times."""
@@ -284,8 +283,10 @@ class FileScan:
         """Read the rows; the first time all that is to be known of them is noticed."""
         notice = not self.sizes
         rows = 0
-        for table, X in self.batches.read(self._wanted.columns if notice else ()):
-            codes = self.cad.codes_of(self.batches.groups(table, rows), len(X))
+        for table, X in self.batches.read(self._wanted.columns if notice and self._wanted else ()):
+            group = self.batches.group_column
+            groups = None if group is None else self.batches.groups(table, group, rows)
+            codes = self.cad.codes_of(groups, len(X))
             part = RowsPart(X, codes)
             if notice:
                 self._notice(table, part, rows)
@@ -296,7 +297,8 @@ class FileScan:
 
     def _notice(self, table: Any, part: RowsPart, before: int) -> None:
         X, codes = part
-        self._wanted.add(table, before)
+        if self._wanted is not None:
+            self._wanted.add(table, before)
         self.sizes.append(len(X))
         self.sample.add(X)
         if self.asked is not None:
@@ -413,17 +415,24 @@ def judge_file(
     opened = _opened(cad, path, read)
     with stops_by_exception(), opened as batches:
         batches.timed_by(read.time_column)
-        write = _checked_output(path, output, read, write)
+        if output is not None:
+            check_separate({"output": output}, {"path": path})
+            write = replace(write, layout=write.layout or layout_like(path, read.layout, output))
+            check_output(output, layout=write.layout, overwrite=write.overwrite)
         before = os.stat(batches.source.path)
-        cad = _apart(_suited(cad, batches), batches, read.id_columns)
+        most = cad.most_rows
+        if most is not None and has_more_rows(batches, most):
+            cad = cad.for_rows(most + 1)
+        if cad.state_.origins is not None:
+            cad = _apart(cad, batches, read.id_columns)
         certifies = weights is not None or rule.resolved(cad).whole_batch(cad) is not None
         first = FileScan(cad, batches, read, progress, keep_all=certifies, sample=rule.sample)
         certified = first.certify(rule, weights) if certifies else None
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
-        marks = by_rank(found.decision) if certified is None else by_row(certified)
-        second = SecondPass(batches, marks, first, read, write, before, progress, rule.top)
-        made = result_of(found, certified, second, batches.source.label, output)
-        return replace(made, units=batches.units)
+        second = SecondPass(
+            batches, first, found, certified, read, write, before, progress, rule.top
+        )
+        return second.run(output)
 
 
 def _opened(
@@ -453,16 +462,8 @@ def _opened(
     )
 
 
-def _suited(cad: ConformalDetector, batches: Batches) -> ConformalDetector:
-    """Return the detector that judges so many rows."""
-    most = cad.most_rows
-    return cad.for_rows(most + 1) if most is not None and has_more_rows(batches, most) else cad
-
-
 def _apart(cad: ConformalDetector, batches: Batches, ids: Sequence[str]) -> ConformalDetector:
     """Return the detector without known anomalies that were marked in this very file."""
-    if cad.state_.origins is None:
-        return cad
     digests, labels = [np.empty(0, dtype=np.uint64)], []
     for table, X in batches.read(ids):
         digests.append(digests_of(cad.of_file(X))[1])
@@ -504,18 +505,6 @@ def check_grouped(
             "this detector was fitted with groups, and ranks rows within them; name the column of "
             f"groups by `{argument}`."
         )
-
-
-def _checked_output(
-    path: str | Path, output: str | Path | None, read: ReadOptions, write: WriteOptions
-) -> WriteOptions:
-    """Refuse an output that cannot be written; complete the options that say how."""
-    if output is None:
-        return write
-    check_separate({"output": output}, {"path": path})
-    write = replace(write, layout=write.layout or layout_like(path, read.layout, output))
-    check_output(output, layout=write.layout, overwrite=write.overwrite)
-    return write
 
 
 def features_of(

@@ -265,9 +265,11 @@ def read_table(
         names = _select(file, how, () if other is None else other.schema.names)
         ids = [name for name in how.id_columns if name in file.schema.names]
         source = CachedSource(file, [*names, *ids])
-        _check_known(source, "categories", how.categories, names)
-        _check_known(source, "elapsed", how.elapsed, names)
-        _check_labels(source, how.categories)
+        for parameter, said in (("categories", how.categories), ("elapsed", how.elapsed)):
+            if said:
+                _check_known(source, parameter, said, names)
+        if how.categories:
+            _check_labels(source, how.categories)
         rows = default_batch_rows(len(source.schema.names))
         surveys = survey(source, names, layout, rows, most=_most_rows(source, len(names)))
         count = surveys[names[0]].rows
@@ -291,7 +293,8 @@ def read_table(
             inexact.update(rounded(table, features, X[start:stop], parse=source.is_text))
             kept.append(table.select(ids))
             start = stop
-        _tell_rounded(source, [name for name in names if name in inexact])
+        if inexact:
+            _tell_rounded(source, [name for name in names if name in inexact])
         return Table(
             path=file.label,
             X=X,
@@ -342,7 +345,8 @@ def _features(
     refuse_reference(
         source, [surveys[f.name] for f in features if not f.is_category and not f.made]
     )
-    many = too_many_labels(features, surveys[features[0].column].rows)
+    labelled = any(f.is_category for f in features)
+    many = too_many_labels(features, surveys[features[0].column].rows) if labelled else None
     if many is not None:
         raise InputError(source.label, many)
     return features
@@ -350,31 +354,20 @@ def _features(
 
 def _most_rows(source: Source, columns: int) -> int:
     """Rows of a reference that fit into a quarter of the memory; refuse a file that says more."""
-    most = max(2, _memory() // (4 * 8 * columns))
+    found = [1 << 36]
+    with suppress(OSError, ValueError, AttributeError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, ValueError):  # of a container; "max" where there is no limit
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    most = max(2, min(size for size in found if size > 0) // (4 * 8 * columns))
     if source.rows is not None and source.rows > most:
         raise too_many_rows(source, most)
     return most
 
 
 def _tell_rounded(source: Source, names: Sequence[str], whom: Any = None) -> None:
-    if names:
-        warn_once(
-            whom,
-            "rounded",
-            f"{source.label}: {rounded_sentence(names)} Identifiers are carried through exactly "
-            "with `id_columns`.",
-            UserWarning,
-        )
-
-
-def _memory() -> int:
-    """Bytes of memory that the machine has, or that this process may use."""
-    found = [1 << 36]
-    with suppress(OSError, ValueError, AttributeError):
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    with suppress(OSError, ValueError):  # of a container; "max" where there is no limit
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(size for size in found if size > 0)
+    said = f"{rounded_sentence(names)} Identifiers are carried through exactly with `id_columns`."
+    warn_once(whom, "rounded", f"{source.label}: {said}", UserWarning)
 
 
 def group_labels(
@@ -393,10 +386,8 @@ def group_labels(
     return np.array(labels, dtype=object)
 
 
-def times_of(table: Table, column: str | None) -> FloatArray | None:
+def times_of(table: Table, column: str) -> FloatArray:
     """Read when the rows of a reference were taken, by a column that is no feature."""
-    if column is None:
-        return None
     if in_row_order(column, () if table.ids is None else table.ids.column_names):
         return np.arange(float(len(table)))
     if table.ids is None or column not in table.ids.column_names:
@@ -629,8 +620,9 @@ class Batches:
                 refuse_new(self.source, surveys, self.features, self.layout, allow_missing=allows)
             if exact:
                 names = rounded(table, self.features, X, parse=self.source.is_text)
-                _tell_rounded(self.source, names, self)
                 exact = not names
+                if names:
+                    _tell_rounded(self.source, names, self)
             empty = False
             yield table, X
         if empty:
@@ -646,11 +638,8 @@ class Batches:
         """Read the features of a table; and whether some cell is neither a number nor missing."""
         return matrix(table, self.features, self.layout, parse=self.source.is_text)
 
-    def groups(self, table: Any, before: int) -> ObjectArray | None:
-        """Read the group of rows, which so many come before; None where there is no such column."""
-        name = self.group_column
-        if name is None:
-            return None
+    def groups(self, table: Any, name: str, before: int) -> ObjectArray:
+        """Read the group of rows, which so many come before."""
         column, label = table.column(name), self.source.label
         parse = self.source.is_text
         return group_labels(column, name, self.layout, label, parse=parse, before=before)
@@ -769,29 +758,29 @@ def open_batches(
         known = set(names)
         gone = list(dict.fromkeys(f.column for f in features if f.column not in known))
         if gone:
-            row = " Is the first line a row? Then give `no_header`." if _numeric(gone) else ""
+            # Names that are numbers, with digits behind a point, are cells, perhaps.
+            cells = any(re.fullmatch(r"[+-]?\d*\.\d+", name) for name in gone)
+            row = " Is the first line a row? Then give `no_header`." if cells else ""
             raise InputError(
                 source.label,
                 f"it lacks {'columns' if len(gone) > 1 else 'the column'} {listed(gone)} of the "
                 f"reference.{nearest(gone[0], names)} It has {listed(names)}.{row}",
                 column=gone[0] if len(gone) == 1 else None,
             )
-        _check_known(source, "id_columns", id_columns, names)
+        if id_columns:
+            _check_known(source, "id_columns", id_columns, names)
         if group_column is not None:
             _check_known(source, "group", [group_column], names)
             _check_labels(source, [group_column])
-        _check_labels(source, [feature.name for feature in features if feature.is_category])
+        labelled = [feature.name for feature in features if feature.is_category]
+        if labelled:
+            _check_labels(source, labelled)
         if batch_rows is None:
             encoded = sum(len(feature.labels or ()) for feature in features)
             batch_rows = default_batch_rows(len(names) + encoded)
         batch_rows = check_count("batch_rows", batch_rows, least=1)
         kept = CachedSource(source, names) if remember else source
         yield Batches(kept, features, layout, allow_missing, batch_rows, group_column)
-
-
-def _numeric(names: Sequence[str]) -> bool:
-    """Whether names of columns are numbers, with digits behind a point: cells, perhaps."""
-    return any(re.fullmatch(r"[+-]?\d*\.\d+", name) for name in names)
 
 
 @contextmanager
@@ -824,8 +813,10 @@ def default_batch_rows(columns: int) -> int:
 def _select(source: Source, how: TableOptions, more: Sequence[str] = ()) -> list[str]:
     """Names of the columns to use, in the order of the file; others may be in the new rows."""
     names, columns = source.schema.names, how.columns
-    _check_known(source, "columns", columns or (), names)
-    _check_known(source, "drop", [name for name in how.drop if name not in more], names)
+    dropped = [name for name in how.drop if name not in more]
+    for parameter, said in (("columns", columns or ()), ("drop", dropped)):
+        if said:
+            _check_known(source, parameter, said, names)
     unused = {*how.drop, *how.id_columns}
     both = [name for name in columns or () if name in unused]
     if both:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ..arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
 from ..atomic import in_temporary_files
 from ..discoveries import USUAL_FIRST, BaseDiscoveries, CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
 from ..explain import Explainer, Explanation, Judged, explainer_for
-from ..statistics.fdr import Decision
 from ..tables.cells import PIECE_BYTES, labels_in, to_python
 from ..units import UnitRows
 from .formats import FORMATS, Layout
@@ -176,7 +176,8 @@ class FileDiscoveries(CountedDiscoveries):
                 compared=self.compared,
                 explainer=self._explainer,
             )
-            return self._judged_alike(found)
+            vars(found)["verdict"] = self.verdict  # which is worked out once
+            return found
         if self._numbers is None:
             raise ReconformError(
                 f"{self.path} has {self.tested:,} rows, and the numbers of every row are kept for "
@@ -194,23 +195,17 @@ class FileDiscoveries(CountedDiscoveries):
             ranks=ranks,
             index=self._index,
             explainer=self._explainer,
-            row_groups=self._row_groups(ranks),
+            row_groups=self._row_groups(ranks) if self.groups else None,
             units=self.units,
         )
-        return self._judged_alike(found)
+        vars(found)["verdict"] = self.verdict
+        return found
 
     def _row_groups(self, ranks: RankArray) -> Any:
-        """The group of every row, where there are groups."""
-        if not self.groups:
-            return None
+        """The group of every row."""
         names = np.array([group.name for group in self.groups], dtype=object)
         joint = self.provenance.joint
         return names[np.zeros(len(ranks), np.intp) if joint is None else joint.apart(ranks)[0]]
-
-    def _judged_alike(self, found: Discoveries) -> Discoveries:
-        """Hand the verdict on to the same list in another form: it is worked out once."""
-        vars(found)["verdict"] = self.verdict
-        return found
 
 
 # What stays in memory of labels and identifiers.
@@ -218,102 +213,122 @@ MOST_KEPT = 1 << 28
 
 FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("p", "<f8"), ("plain", "?")])
 
-
-Numbers = tuple[FloatArray, FloatArray, BoolArray]
-
-
-@dataclass(frozen=True)
-class Marks:
-    """What the second pass writes beside every row.
-
-    `numbers` gives p-values, q-values and the mask, of rows from some position on.
-    """
-
-    count: int
-    tested: int
-    names: tuple[str, ...]
-    numbers: Callable[[int, RankArray], Numbers]
-
-
-def by_rank(decision: Decision) -> Marks:
-    """Results from a decision on ranks: what every rank is worth."""
-
-    def numbers(start: int, ranks: RankArray) -> Numbers:
-        return decision.grid.values(ranks), decision.q_values(ranks), decision.mask(ranks)
-
-    return Marks(decision.count, decision.tested, RESULT_NAMES, numbers)
-
-
-def by_row(found: Discoveries) -> Marks:
-    """Results from a list in memory, which has them for every row."""
-
-    def numbers(start: int, ranks: RankArray) -> Numbers:
-        rows = slice(start, start + len(ranks))
-        return found.p_values[rows], found.q_values[rows], found.mask[rows]
-
-    names = RESULT_NAMES if found.e_values is None else CERTIFIED_NAMES
-    return Marks(found.count, found.tested, names, numbers)
+# What a certified list says in place of the counted one.
+_SHARED = ("p_threshold", "claim", "warning", "choice", "weights", "groups")
 
 
 @dataclass
 class SecondPass:
-    """The second pass over a file, after the decision."""
+    """The second pass over a file, after the decision: it writes, and keeps some of the rows."""
 
     batches: Batches
-    marks: Marks
     first: FileScan
+    found: CountedDiscoveries
+    certified: Discoveries | None
     read: ReadOptions
     write: WriteOptions
     before: os.stat_result
     progress: Progress | None
     top: int | None
+    chosen: _Chosen = field(init=False)
 
-    def run(self, output: str | Path | None) -> tuple[Rows, Rows, Rows | None, list[Any] | None]:
-        """Write the output; return first rows, wanted rows, all rows, and the identifiers."""
-        marks = self.marks
-        listed = min(max(marks.count, self.top or USUAL_FIRST), MOST_FLAGGED)
-        written = self.top or (marks.count if self.write.only_anomalies else 0)
+    def run(self, output: str | Path | None) -> FileDiscoveries:
+        """Write the output, and put together what was found."""
+        first, certified, batches = self.first, self.certified, self.batches
+        said = self.found if certified is None else certified
+        listed = min(max(said.count, self.top or USUAL_FIRST), MOST_FLAGGED)
+        written = self.top or (said.count if self.write.only_anomalies else 0)
         only = output is not None and (self.top is not None or self.write.only_anomalies)
         if only and written > MOST_DISCOVERIES:
             raise InputError(
-                self.batches.source.label,
+                batches.source.label,
                 f"{written:,} rows would be written in order, and at most {MOST_DISCOVERIES:,} can "
                 "be. Leave out `only_anomalies`, and the rows are written as they come.",
             )
         order = self._first(max(listed, written) if only else listed)
+        labels, ids = self._pass(output, order, only, written)
+        every = None
+        if first.kept is not None:
+            positions = np.arange(self.found.tested, dtype=np.intp)
+            every = Rows(positions, pa.concat_tables(labels), np.concatenate(first.kept))
+        listed_rows, wanted = self._some(order[:listed]), self._some(first.wanted)
+        columns = [to_python(column) for column in pa.concat_tables(ids).columns] if ids else []
+        index = list(zip(*columns, strict=True)) if len(columns) > 1 else next(iter(columns), None)
+        shared = {name: getattr(said, name) for name in _SHARED}
+        compared = self.found.compared
+        if said.weights is not None and compared is not None and said.compared is not None:
+            shared["compared"] = replace(compared, found=said.compared.found, weighted=True)
+        return FileDiscoveries(
+            **{**vars(self.found), **shared, "certified": certified},
+            path=batches.source.label,
+            output=None if output is None else str(output),
+            listed=listed_rows,
+            wanted=wanted,
+            rows=every,
+            missing=dict(first.missing),
+            unseen={batches.features[j].name: new.rows for j, new in sorted(first.unseen.items())},
+            fingerprint=first.digest.hexdigest(),
+            _numbers=first.everything() if self.found.tested <= MOST_DISCOVERIES else None,
+            _index=index,
+            _explainer=self._explainer(every, listed_rows, wanted),
+            units=batches.units,
+        )
+
+    def _pass(
+        self, output: str | Path | None, order: IndexArray, only: bool, written: int
+    ) -> tuple[list[Any], list[Any]]:
+        """Go through the file; return the labels and the identifiers of all rows, if they are few.
+
+        Some rows, by their positions, wait in `chosen` until they are taken in their order.
+        """
         layout = self.write.layout or Layout()
         typed = output is not None and not FORMATS[layout.format_of(output)].is_text
         nothing = pa.Table.from_batches([], self.batches.source.schema)
-        schema = self._judged(nothing, 0, *_NOTHING, typed).schema
+        schema = self._judged(nothing, 0, np.empty(0, dtype=np.int64), np.empty(0), typed).schema
+        features = [one.name for one in self.batches.features if one.is_category]
+        names = self.read.id_columns if self.found.tested <= MOST_DISCOVERIES else ()
+        labels: list[Any] = []
+        ids: list[Any] = []
+        size = 0
         with ExitStack() as stack:
-            write: Callable[[Any], None] | None = None
+            write = None
             if output is not None:
                 overwrite, safe = self.write.overwrite, self.write.safe_cells
                 write = stack.enter_context(
                     open_output(output, schema, layout=layout, overwrite=overwrite, safe_cells=safe)
                 )
-            file = stack.enter_context(SpooledTemporaryFile(SPILL_BYTES))
-            chosen = _Chosen(file, schema, np.concatenate([order, self.first.wanted]))
-            kept = _Kept(self)
+            self.chosen = _Chosen(np.unique(np.concatenate([order, self.first.wanted])), schema)
             for start, table, ranks, scores in self._joined():
-                stop = start + table.num_rows
                 complete = self._judged(table, start, ranks, scores, typed)
                 if write is not None and not only:
                     write(complete)
-                chosen.add(complete, start)
-                kept.add(table)
+                self.chosen.add(complete, start)
+                kept = [(labels, features)] if self.first.kept is not None else []
+                for some, columns in (*kept, *([(ids, names)] if names else [])):
+                    some.append(table.select(columns))
+                    size += some[-1].nbytes
+                if size > MOST_KEPT:  # long cells, of which no report or list is made
+                    self.first.kept, names, labels, ids, size = None, (), [], [], 0
                 if self.progress is not None:
-                    self.progress("writing", stop, self.marks.tested)
+                    self.progress("writing", start + table.num_rows, self.found.tested)
             if write is not None and only:
-                for _, piece in chosen.pieces(order[:written]):
+                for _, piece in self.chosen.pieces(order[:written]):
                     write(piece)
-            rows, wanted = (  # fewer where their cells are long
-                Rows(some, table, self.batches.matrix(table)[0])
-                for some, table in (
-                    next(chosen.pieces(which)) for which in (order[:listed], self.first.wanted)
-                )
-            )
-        return rows, wanted, kept.rows(), kept.index()
+        return labels, ids
+
+    def _some(self, positions: IndexArray) -> Rows:
+        """Rows that were chosen; fewer where their cells are long."""
+        some, table = next(self.chosen.pieces(positions))
+        return Rows(some, table, self.batches.matrix(table)[0])
+
+    def _numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """p-values, q-values and the mask of rows from some position on."""
+        if self.certified is not None:
+            rows = slice(start, start + len(ranks))
+            found = self.certified
+            return found.p_values[rows], found.q_values[rows], found.mask[rows]
+        decision = self.found.decision
+        return decision.grid.values(ranks), decision.q_values(ranks), decision.mask(ranks)
 
     def _first(self, most: int) -> IndexArray:
         """Positions: the flagged rows, then the others, by p-value, raw score and position."""
@@ -322,7 +337,7 @@ class SecondPass:
         start = 0
         for part in self.first.ranked:
             ranks, scores = part.at_most, part.scores
-            p_values, _, mask = self.marks.numbers(start, ranks)
+            p_values, _, mask = self._numbers(start, ranks)
             here = np.flatnonzero(mask | (p_values <= worst))
             found = np.empty(len(here), dtype=FOUND)
             found["position"] = here + start
@@ -330,193 +345,105 @@ class SecondPass:
             found["p"] = p_values[here]
             found["plain"] = ~mask[here]
             best = np.concatenate([best, found])
-            if len(best) > 2 * most:
-                best = _sorted(best)[:most]
-                worst = best["p"][-1] if best["plain"][-1] else -np.inf
             start += len(ranks)
-        return np.asarray(_sorted(best)[:most]["position"], dtype=np.intp)
+            if len(best) > 2 * most or start == self.found.tested:
+                keys = [best[name] for name in ("position", "score", "p", "plain")]
+                best = best[np.lexsort(keys)][:most]
+                if len(best) == most:
+                    worst = best["p"][-1] if best["plain"][-1] else -np.inf
+        return np.asarray(best["position"], dtype=np.intp)
 
     def _joined(self) -> Iterator[tuple[int, Any, RankArray, FloatArray]]:
         """Batches of the file beside their ranks and scores."""
         start = 0
-        take = self.first.ranked.ranks()
+        ranked, tested = self.first.ranked, self.found.tested
         for table in self.batches.tables():
-            ranks, scores = take(table.num_rows)
-            if len(ranks) != table.num_rows:
-                raise self._changed()
-            yield start, table, ranks, scores
-            start += table.num_rows
+            stop = start + table.num_rows
+            if stop > tested:
+                start = stop
+                break
+            part = ranked.part(start, stop)
+            yield start, table, part.at_most, part.scores
+            start = stop
         after = os.stat(self.batches.source.path)
         then, now = ((s.st_size, s.st_mtime_ns) for s in (self.before, after))
-        if start != self.marks.tested or then != now:
-            raise self._changed()
-
-    def _changed(self) -> InputError:
-        return InputError(
-            self.batches.source.label,
-            "the file changed while it was judged; run again when nothing writes to it.",
-        )
+        if start != tested or then != now:
+            raise InputError(
+                self.batches.source.label,
+                "the file changed while it was judged; run again when nothing writes to it.",
+            )
 
     def _judged(
         self, table: Any, start: int, ranks: RankArray, scores: FloatArray, typed: bool
     ) -> Any:
+        certified = self.certified is not None and self.certified.e_values is not None
         return add_results(
             self.batches.typed(table) if typed else table,
             scores,
-            *self.marks.numbers(start, ranks),
-            names=self.marks.names,
+            *self._numbers(start, ranks),
+            names=CERTIFIED_NAMES if certified else RESULT_NAMES,
         )
 
-
-# What a certified list says in place of the counted one.
-_SHARED = ("p_threshold", "claim", "warning", "choice", "weights", "groups")
-
-
-def result_of(
-    found: CountedDiscoveries,
-    certified: Discoveries | None,
-    second: SecondPass,
-    path: str,
-    output: str | Path | None,
-) -> FileDiscoveries:
-    """Write the output, and put together what was found."""
-    listed, wanted, rows, index = second.run(output)
-    first, said = second.first, found if certified is None else certified
-    shared = {name: getattr(said, name) for name in _SHARED}
-    if said.weights is not None and found.compared is not None and said.compared is not None:
-        shared["compared"] = replace(found.compared, found=said.compared.found, weighted=True)
-    return FileDiscoveries(
-        **{**vars(found), **shared, "certified": certified},
-        path=path,
-        output=None if output is None else str(output),
-        listed=listed,
-        wanted=wanted,
-        rows=rows,
-        missing=dict(first.missing),
-        unseen={
-            second.batches.features[j].name: found.rows for j, found in sorted(first.unseen.items())
-        },
-        fingerprint=first.digest.hexdigest(),
-        _numbers=first.everything() if found.tested <= MOST_DISCOVERIES else None,
-        _index=index,
-        _explainer=_explainer(second, rows, listed, wanted),
-    )
-
-
-def _explainer(
-    second: SecondPass, rows: Rows | None, listed: Rows, wanted: Rows
-) -> Explainer | None:
-    """Make what explains the rows that were kept."""
-    positions = None
-    if rows is None:
-        positions, at = np.unique(
-            np.concatenate([listed.positions, wanted.positions]), return_index=True
+    def _explainer(self, rows: Rows | None, listed: Rows, wanted: Rows) -> Explainer | None:
+        """Make what explains the rows that were kept."""
+        positions = None
+        if rows is None:
+            positions, at = np.unique(
+                np.concatenate([listed.positions, wanted.positions]), return_index=True
+            )
+            table = pa.concat_tables([listed.table, wanted.table]).take(pa.array(at))
+            rows = Rows(positions, table, np.vstack([listed.X, wanted.X])[at])
+        cad, scanned = self.first.cad, self.first.scanned
+        return explainer_for(
+            cad,
+            partial(cad.of_file, rows.X),
+            choose=partial(scanned.chosen, rows.positions),
+            positions=positions,
+            features=self.batches.features,
+            unlisted=labels_in(rows.table),
         )
-        table = pa.concat_tables([listed.table, wanted.table]).take(pa.array(at))
-        rows = Rows(positions, table, np.vstack([listed.X, wanted.X])[at])
-    cad, scanned = second.first.cad, second.first.scanned
-    return explainer_for(
-        cad,
-        partial(cad.of_file, rows.X),
-        choose=partial(scanned.chosen, rows.positions),
-        positions=positions,
-        features=second.batches.features,
-        unlisted=labels_in(rows.table),
-    )
 
 
 class _Chosen:
-    """Rows by their positions, to be taken in any order after the last was added.
+    """Rows by their positions, which wait in a file, and in memory while they are few."""
 
-    They wait in a file, which is in memory while they are few.
-    """
-
-    def __init__(self, file: Any, schema: Any, positions: IndexArray) -> None:
-        self._file, self._positions = file, np.unique(positions)
-        self._writer = pa.ipc.new_stream(file, schema)
-        self._sizes = [np.empty(0, dtype=np.int64)]
+    def __init__(self, positions: IndexArray, schema: Any) -> None:
+        self.positions, self.schema = positions, schema
+        self.file: BinaryIO = SpooledTemporaryFile(SPILL_BYTES)  # type: ignore[assignment]  # noqa: SIM115
+        weakref.finalize(self, self.file.close)  # gives up the disk
+        self.writer = pa.ipc.new_stream(self.file, schema)
+        self.sizes: list[IntArray] = [np.empty(0, dtype=np.int64)]
+        self.batches: list[Any] | None = None  # all of them, when the last was added
 
     def add(self, table: Any, start: int) -> None:
         """Look at the rows of a batch, which so many come before."""
-        low, high = np.searchsorted(self._positions, (start, start + table.num_rows))
+        low, high = np.searchsorted(self.positions, (start, start + table.num_rows))
         if low < high:
-            taken = table.take(self._positions[low:high] - start).combine_chunks()
-            self._sizes.append(row_sizes(taken))
-            with in_temporary_files(self._file.tell(), "what is written in order"):
-                self._writer.write_table(taken)
-
-    @cached_property
-    def _stored(self) -> Any:
-        """All rows, as they were added."""
-        with in_temporary_files(self._file.tell(), "what is written in order"):
-            self._writer.close()
-            large = self._file.tell() > SPILL_BYTES
-            self._file.seek(0)
-            content = (
-                mmap(self._file.fileno(), 0, access=ACCESS_READ) if large else self._file.read()
-            )
-        return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+            taken = table.take(self.positions[low:high] - start).combine_chunks()
+            self.sizes.append(row_sizes(taken))
+            with in_temporary_files(self.file.tell(), "what is written in order"):
+                self.writer.write_table(taken)
 
     def pieces(self, positions: IndexArray) -> Iterator[tuple[IndexArray, Any]]:
         """Yield rows and their positions, in this order, in tables of bounded size."""
-        rows = np.searchsorted(self._positions, positions)
-        full = np.cumsum(np.concatenate(self._sizes)[rows]) // PIECE_BYTES
-        for part in np.split(rows, np.flatnonzero(np.diff(full)) + 1):
-            yield self._positions[part], self._take(part)
-
-    def _take(self, rows: IndexArray) -> Any:
-        """Return rows by their places: batch by batch, for a table is copied before it is taken."""
-        batches, order = self._stored.to_batches(), np.argsort(rows)
-        edges = np.cumsum([0, *map(len, batches)])
-        cuts = np.split(rows[order], np.searchsorted(rows[order], edges[1:]))
-        parts = zip(batches, cuts, edges, strict=False)  # none behind the last
-        taken = [batch.take(pa.array(some - edge)) for batch, some, edge in parts if len(some)]
-        together = pa.Table.from_batches(taken, self._stored.schema)
-        return together if (np.diff(rows) >= 0).all() else together.take(np.argsort(order))
-
-
-class _Kept:
-    """What stays in memory of every row: labels for a report, and identifiers."""
-
-    def __init__(self, second: SecondPass) -> None:
-        self._first, self._tested = second.first, second.marks.tested
-        features = second.batches.features
-        self._labels = [feature.name for feature in features if feature.is_category]
-        keeps_ids = self._tested <= MOST_DISCOVERIES
-        self._ids = list(second.read.id_columns) if keeps_ids else []
-        self._bytes = 0
-        self._label_tables: list[Any] = []
-        self._id_tables: list[Any] = []
-
-    def add(self, table: Any) -> None:
-        if self._first.kept is not None:
-            self._label_tables.append(table.select(self._labels))
-        if self._ids:
-            self._id_tables.append(table.select(self._ids))
-        self._bytes += sum(
-            some.nbytes for some in (*self._label_tables[-1:], *self._id_tables[-1:])
-        )
-        if self._bytes > MOST_KEPT:  # long cells, of which no report or list is made
-            self._first.kept, self._ids = None, []
-            self._label_tables, self._id_tables = [], []
-
-    def rows(self) -> Rows | None:
-        if self._first.kept is None:
-            return None
-        positions = np.arange(self._tested, dtype=np.intp)
-        X = np.concatenate(self._first.kept)
-        return Rows(positions, pa.concat_tables(self._label_tables), X)
-
-    def index(self) -> list[Any] | None:
-        if not self._ids:
-            return None
-        columns = [to_python(column) for column in pa.concat_tables(self._id_tables).columns]
-        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-
-
-def _sorted(found: Any) -> Any:
-    keys = [found[name] for name in ("position", "score", "p", "plain")]
-    return found[np.lexsort(keys)]
-
-
-_NOTHING = (np.empty(0, dtype=np.int64), np.empty(0))
+        if self.batches is None:
+            with in_temporary_files(self.file.tell(), "what is written in order"):
+                self.writer.close()
+                large = self.file.tell() > SPILL_BYTES
+                self.file.seek(0)
+                content = (
+                    mmap(self.file.fileno(), 0, access=ACCESS_READ) if large else self.file.read()
+                )
+            self.batches = list(pa.ipc.open_stream(pa.py_buffer(content)))
+        places = np.searchsorted(self.positions, positions)
+        full = np.cumsum(np.concatenate(self.sizes)[places]) // PIECE_BYTES
+        edges = np.cumsum([0, *map(len, self.batches)])
+        for rows in np.split(places, np.flatnonzero(np.diff(full)) + 1):
+            # Batch by batch, for a table is copied before rows are taken.
+            order = np.argsort(rows)
+            cuts = np.split(rows[order], np.searchsorted(rows[order], edges[1:]))
+            parts = zip(self.batches, cuts, edges, strict=False)  # none behind the last
+            taken = [batch.take(pa.array(some - edge)) for batch, some, edge in parts if len(some)]
+            table = pa.Table.from_batches(taken, self.schema)
+            in_order = (np.diff(rows) >= 0).all()
+            yield self.positions[rows], table if in_order else table.take(np.argsort(order))

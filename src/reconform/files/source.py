@@ -13,6 +13,7 @@ import lzma
 import os
 import sys
 import tempfile
+import weakref
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -26,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import FloatArray, IntArray, RankArray
+from ..arrays import IntArray
 from ..atomic import in_temporary_files
 from ..errors import InputError, listed
 from ..extras import extra
@@ -86,7 +87,9 @@ def _open(path: str | Path, layout: Layout, stack: ExitStack) -> Source:
         raise InputError(path, said)
     format = FORMATS[layout.format_of(path)]
     label = "standard input" if is_standard(path) else str(path)
-    local = stack.enter_context(_spooled(path))
+    # What comes through a pipe is written to disk first, so that it can be read twice.
+    piped = is_standard(path) or Path(path).is_fifo()
+    local = _spooled(path, stack) if piped else Path(path)
     if not local.exists():
         why = ": it is a link to nothing, or to itself" if local.is_symlink() else ""
         raise InputError(label, f"there is no such file{why}.")
@@ -94,7 +97,11 @@ def _open(path: str | Path, layout: Layout, stack: ExitStack) -> Source:
         raise InputError(label, "it is a device, not a file; send its rows through a pipe.")
     if not os.path.getsize(local):
         raise InputError(label, "the file is empty.")
-    local = stack.enter_context(_unpacked(local, label))
+    suffixes = [suffix.lower() for suffix in Path(label).suffixes]
+    packed = suffixes[-1] if suffixes and suffixes[-1] in UNPACKED else None
+    inner = suffixes[-2] if packed and len(suffixes) > 1 else (suffixes or [""])[-1]
+    if packed is not None or inner in CONVERTED:
+        local = _unpacked(local, label, packed, inner, stack)
     file = Stored(local, label, is_compressed(path))
     if format.is_text:
         _refuse_other_formats(file)
@@ -107,7 +114,7 @@ def _refuse_other_formats(file: Stored) -> None:
     with file.path.open("rb") as stream:
         start = stream.read(1 << 12)
     ours = {
-        format.signature: f"{_article(format.title)} {format.title} file: give `format={name!r}`"
+        format.signature: f"in the format {format.title}: give `format={name!r}`"
         for name, format in FORMATS.items()
         if format.signature is not None
     }
@@ -154,28 +161,19 @@ class SeveralFiles(Source):
                 yield _widened(table.select(list(columns)), wanted)
 
 
-@contextmanager
-def _unpacked(path: Path, label: str) -> Iterator[Path]:
+def _unpacked(path: Path, label: str, packed: str | None, inner: str, stack: ExitStack) -> Path:
     """A file as it can be read: unpacked, or converted to Arrow, in a temporary folder."""
-    suffixes = [suffix.lower() for suffix in Path(label).suffixes]
-    packed = suffixes[-1] if suffixes and suffixes[-1] in UNPACKED else None
-    inner = suffixes[-2] if packed and len(suffixes) > 1 else (suffixes or [""])[-1]
-    converted = inner if inner in CONVERTED else None
-    if packed is None and converted is None:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="reconform-") as folder:
-        try:
-            if packed is not None:
-                path = _unpack(path, label, packed, Path(folder, "unpacked"))
-            if converted is not None:
-                path = _convert(path, label, converted, Path(folder, "table.arrow"))
-        except InputError:
-            raise
-        except DAMAGED as error:
-            how = packed or converted
-            raise InputError(label, f"it cannot be read as {how} ({error}).") from error
-        yield path
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-"))
+    try:
+        if packed is not None:
+            path = _unpack(path, label, packed, Path(folder, "unpacked"))
+        if inner in CONVERTED:
+            path = _convert(path, label, inner, Path(folder, "table.arrow"))
+    except InputError:
+        raise
+    except DAMAGED as error:
+        raise InputError(label, f"it cannot be read as {packed or inner} ({error}).") from error
+    return path
 
 
 # What libraries say of a file that is not what its name says.
@@ -285,10 +283,6 @@ def _cells(column: Sequence[Any]) -> Any:
         return pa.array([None if cell is None else str(cell) for cell in column], pa.string())
 
 
-def _article(word: str) -> str:
-    return "an" if word[0] in "AEIOU" else "a"
-
-
 def _check_names(label: str, names: Sequence[str]) -> None:
     if not names:
         raise InputError(label, "it has no columns.")
@@ -308,22 +302,17 @@ def _check_names(label: str, names: Sequence[str]) -> None:
         )
 
 
-@contextmanager
-def _spooled(path: str | Path) -> Iterator[Path]:
-    """A file that can be read twice: what comes through a pipe is written to disk first."""
-    if not is_standard(path) and not Path(path).is_fifo():
-        yield Path(path)
-        return
+def _spooled(path: str | Path, stack: ExitStack) -> Path:
     if is_standard(path) and sys.stdin is None:
         raise InputError("standard input", "it is closed; name a file, or send the rows there.")
-    with tempfile.TemporaryDirectory(prefix="reconform-") as folder:
-        spool = Path(folder, "spool")
-        with in_temporary_files(0, ""), ExitStack() as stack, spool.open("wb") as file:
-            pipe = sys.stdin.buffer if is_standard(path) else stack.enter_context(open(path, "rb"))
-            while part := pipe.read(1 << 20):
-                with in_temporary_files(file.tell(), "what comes through the pipe"):
-                    file.write(part)
-        yield spool
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-"))
+    spool = Path(folder, "spool")
+    with in_temporary_files(0, ""), ExitStack() as opened, spool.open("wb") as file:
+        pipe = sys.stdin.buffer if is_standard(path) else opened.enter_context(open(path, "rb"))
+        while part := pipe.read(1 << 20):
+            with in_temporary_files(file.tell(), "what comes through the pipe"):
+                file.write(part)
+    return spool
 
 
 # --- once per command ----------------------------------------------------------------------------
@@ -422,45 +411,36 @@ class CachedSource(Source):
         return self._source.line(row)
 
 
+RANKED = np.dtype([("rank", "<i8"), ("score", "<f8")])
+
+
 class Spill:
     """Ranks and scores of every part of the rows, in order: in memory if few, otherwise on disk."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=SPILL_BYTES)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)  # gives up the disk
         self._sizes: list[int] = []
-
-    def __del__(self) -> None:
-        self._file.close()  # gives up the disk
 
     def add(self, part: Ranks) -> None:
         """Append the ranks and scores of a part."""
-        numbers = np.array([part.at_most, part.scores])
         self._sizes.append(len(part.at_most))
+        rows = np.empty(len(part.at_most), RANKED)
+        rows["rank"], rows["score"] = part.at_most, part.scores
         with in_temporary_files(self._file.tell(), "what is kept of every row"):
-            self._file.write(np.ascontiguousarray(numbers, dtype=np.float64).tobytes())
+            self._file.write(rows.tobytes())
+
+    def part(self, start: int, stop: int) -> Ranks:
+        """The ranks and scores of some rows, by their positions."""
+        self._file.seek(start * RANKED.itemsize)
+        rows = np.frombuffer(self._file.read((stop - start) * RANKED.itemsize), RANKED)
+        return Ranks(rows["rank"].astype(np.int64), None, rows["score"].astype(np.float64))
 
     def __iter__(self) -> Iterator[Ranks]:
-        self._file.seek(0)
+        start = 0
         for size in self._sizes:
-            numbers = np.frombuffer(self._file.read(16 * size)).reshape(2, size)
-            # whole numbers far below 2**53
-            yield Ranks(numbers[0].astype(np.int64), None, numbers[1])
-
-    def ranks(self) -> Callable[[int], tuple[RankArray, FloatArray]]:
-        """Return what gives the ranks and scores of the next rows, of so many or of those left."""
-        parts, left = iter(self), Ranks(np.empty(0, dtype=np.int64), None, np.empty(0))
-
-        def take(rows: int) -> tuple[RankArray, FloatArray]:
-            nonlocal left
-            some, scores = [left.at_most], [left.scores]
-            while sum(map(len, some)) < rows and (part := next(parts, None)) is not None:
-                some.append(part.at_most)
-                scores.append(part.scores)
-            at_most, raw = np.concatenate(some), np.concatenate(scores)
-            left = Ranks(at_most[rows:], None, raw[rows:])
-            return at_most[:rows], raw[:rows]
-
-        return take
+            yield self.part(start, start + size)
+            start += size
 
     def each(self, work: Callable[[Any], Any]) -> Spill:
         """As `Parts` has it."""

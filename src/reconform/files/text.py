@@ -41,6 +41,9 @@ LONGEST_ROW = 1 << 23
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
+A_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+
+
 class TextSource(Source):
     """A CSV or TSV file."""
 
@@ -62,13 +65,19 @@ class TextSource(Source):
         self.compressed = compressed
         self.no_header = no_header
         names, row = self._first_records()
-        if not stated:
-            self._check_delimiter(names, row)
+        if len(names) == 1 and not stated:
+            self._check_delimiter(names[0], row)
         if no_header:
             names = [""] * len(names)
-        else:
-            self._check_header(names)
-        self._first = names[:1]
+        elif all(A_NUMBER.fullmatch(name) for name in names) and (
+            any(re.search(r"[.eE-]", name) for name in names)
+        ):
+            raise InputError(
+                label,
+                f"the first line holds numbers ({', '.join(names[:3])}, ...) and should hold the "
+                "names of the columns; add a header, or say `no_header=True`.",
+                line=1,
+            )
         self._names = _named(names)
         self._renamed = self._names != names
         names = self._names
@@ -82,7 +91,9 @@ class TextSource(Source):
         while True:
             again = done  # rows that were yielded before the blocks grew
             try:
-                with self._arrow_stream() as stream:
+                # By bytes, since Arrow takes a name for UTF-8, which it need not be.
+                file = pa.OSFile(os.fsencode(self.path))
+                with pa.CompressedInputStream(file, "gzip") if self.compressed else file as stream:
                     for batch in self._reader(stream):
                         new = batch.slice(min(again, batch.num_rows))
                         again -= batch.num_rows - new.num_rows
@@ -120,11 +131,6 @@ class TextSource(Source):
             ),
         )
 
-    def _arrow_stream(self) -> Any:
-        # By bytes, since Arrow takes a name for UTF-8, which it need not be.
-        file = pa.OSFile(os.fsencode(self.path))
-        return pa.CompressedInputStream(file, "gzip") if self.compressed else file
-
     def _bytes(self) -> IO[bytes]:
         if self.compressed:
             return gzip.open(self.path, "rb")  # type: ignore[return-value]
@@ -133,15 +139,33 @@ class TextSource(Source):
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         """Lines and fields of every record, the header first, by Python's reader."""
         with self._bytes() as raw:
-            lines = _Lines(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
-            reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+            text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+            taken = 0  # characters of this row, which may take only so many
+
+            def lines() -> Iterator[str]:
+                nonlocal taken
+                while line := text.readline(LONGEST_ROW + 1 - taken):
+                    taken += len(line)
+                    if taken > LONGEST_ROW:
+                        raise _TooLongError
+                    yield line
+
+            reader = csv.reader(lines(), delimiter=self.delimiter, strict=True)
             line = 1
             try:
-                for fields in _unlimited(reader):
+                while True:
+                    taken = 0
+                    # The limit of Python's reader is of the whole process, so only meanwhile.
+                    before = csv.field_size_limit(LONGEST_ROW)
+                    try:
+                        fields = next(reader, None)
+                    finally:
+                        csv.field_size_limit(before)
+                    if fields is None:
+                        return
                     if fields:
                         yield line, fields
                     line = reader.line_num + 1
-                    lines.taken = 0
             except UnicodeDecodeError as error:
                 self._refuse_bytes()
                 raise InputError(self.label, "this is not UTF-8 text.") from error
@@ -170,31 +194,18 @@ class TextSource(Source):
             )
         return names, row
 
-    def _check_delimiter(self, names: list[str], row: list[str]) -> None:
-        if len(names) > 1:
-            return
+    def _check_delimiter(self, name: str, row: list[str]) -> None:
         for other, word in OTHER_DELIMITERS.items():
-            if other in names[0]:
+            if other in name:
                 way = "`format='tsv'`" if other == "\t" else f"`delimiter={other!r}`"
                 if re.search(r"\d,\d", ",".join(row)):
                     way += ", and `decimal=','` if its numbers have commas"
                 raise InputError(
                     self.label,
-                    f"the header is a single column, {names[0][:60]!r}, which contains {word}. "
+                    f"the header is a single column, {name[:60]!r}, which contains {word}. "
                     f"If {word} separate the columns, give {way}; if not, give "
                     f"`delimiter={self.delimiter!r}`.",
                 )
-
-    def _check_header(self, names: list[str]) -> None:
-        if all(re.fullmatch(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", n) for n in names) and (
-            any(re.search(r"[.eE-]", name) for name in names)
-        ):
-            raise InputError(
-                self.label,
-                f"the first line holds numbers ({', '.join(names[:3])}, ...) and should hold the "
-                "names of the columns; add a header, or say `no_header=True`.",
-                line=1,
-            )
 
     # --- what is wrong ---------------------------------------------------------------------------
 
@@ -276,34 +287,6 @@ def _named(names: list[str]) -> list[str]:
 
 class _TooLongError(Exception):
     """A row that is not read to its end."""
-
-
-class _Lines:
-    """Lines of text, of which one row may take only so many; `taken` is set back by its reader."""
-
-    def __init__(self, lines: IO[str]) -> None:
-        self._lines = lines
-        self.taken = 0
-
-    def __iter__(self) -> Iterator[str]:
-        while line := self._lines.readline(LONGEST_ROW + 1 - self.taken):
-            self.taken += len(line)
-            if self.taken > LONGEST_ROW:
-                raise _TooLongError
-            yield line
-
-
-def _unlimited(reader: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Let Python's reader read long cells; its limit is of the whole process, so only meanwhile."""
-    while True:
-        before = csv.field_size_limit(LONGEST_ROW)
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        finally:
-            csv.field_size_limit(before)
-        yield fields
 
 
 def _breaks_lines(row: Any) -> bool:
