@@ -376,6 +376,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
         self.adopt(plan, ensemble, asked, int(left_out))
         self._keep_sample(X, contents, labels)
+        if self.judges_windows:
+            self.state_.rows = X  # the oldest may leave, see `updating.moved`
         self._look_at_order(X, when)
         self._warn_of_reference(X, detector.name)
         return self
@@ -405,8 +407,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             units=rows.units,
             left_out=left_out,
         )
-        if self.judges_windows:
-            self.state_.rows = rows.features  # the oldest may leave, see `updating.moved`
         return self.name_reference(rows.names.tolist())
 
     def units_in(

@@ -405,7 +405,7 @@ def moved(cad: Fitted, rows: UnitRows, keep: int, real: Sequence[str] = ()) -> F
     again.fit(frame, units=units.moved(rows, features), times=np.arange(float(len(features))))
     counted = {"normal": int(stay.sum()), "left_out": int((~stay).sum()), "forgotten": forgotten}
     update = Update(cad.calibration_.fingerprint, reference=len(features), **counted)
-    again.state_.updates, again.state_.rows = (*cad.state_.updates, update), features
+    again.state_.updates = (*cad.state_.updates, update)
     again.guarantee_ = guarantee_of_fit(again)
     return again
 

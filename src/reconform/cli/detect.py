@@ -240,7 +240,7 @@ def detect(
     check_header(new, table, read, writing)
     cad = fit_detector(voice, table, fitting, columns.group, time)
     with voice.last_words(), parallel(fitting.jobs):
-        facts = judge(
+        _, facts = judge(
             voice,
             cad,
             new,

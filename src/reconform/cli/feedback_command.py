@@ -13,14 +13,12 @@ import click
 import numpy as np
 
 from .. import models
-from ..assumption import reference_positions
 from ..atomic import check_place
-from ..content import Contents
 from ..detector import ConformalDetector
 from ..display import percent
-from ..errors import InputError, ReconformError
+from ..errors import ReconformError
 from ..files.formats import is_standard
-from ..files.marks import read_marks, rows_with_keys
+from ..files.marks import read_marks, reference_rows, rows_with_keys
 from ..frames import stacked
 from ..reporting import write_page
 from ..reporting.record import record as record_of_runs
@@ -121,7 +119,7 @@ def update(model: str, updating: Updating, loading: dict[str, Any], voice: Voice
         reference = None
         if updating.reference is not None or reference_of(cad) is None:
             source = updating.reference or (None if known is None else known.reference)
-            reference = _reference(cad, source, features)
+            reference = reference_rows(cad, source, features)
         voice.step("Fitting")
         with voice.gathering_warnings():
             again = updated(
@@ -173,26 +171,6 @@ def _normal(
             left_out += int(real.sum())
         rows = X if rows is None else stacked(rows, X)
     return rows, left_out
-
-
-def _reference(cad: ConformalDetector, path: str | None, features: Sequence[Feature] | None) -> Any:
-    """Read the rows of a reference that the model does not keep; refuse other rows."""
-    if path is None:
-        raise ReconformError(
-            "this model does not keep the rows of its reference; give them by `reference`."
-        )
-    rows, sample = rows_with_keys(cad, path, features, ()).X, cad.reference_sample_
-    here = np.asarray(rows[reference_positions(Contents.of(rows))])
-    same = len(rows) == cad.plan_.n and (
-        sample is None or np.array_equal(here, sample, equal_nan=True)
-    )
-    if not same:
-        raise InputError(
-            path,
-            f"it does not hold the {cad.plan_.n:,} rows that the model was fitted to; name the "
-            "file that does by `reference`, or fit again.",
-        )
-    return rows
 
 
 @click.command(

@@ -204,8 +204,8 @@ def judge(
     writing: Writing,
     reference: Table | None = None,
     weights: Callable[[FloatArray], Weights] | None = None,
-) -> Callable[[], dict[str, Any]]:
-    """Judge a file, write what was asked for, say what was found, and return what tells all of it.
+) -> tuple[FileDiscoveries, Callable[[], dict[str, Any]]]:
+    """Judge a file, write what was asked for, and say what was found; return it, and its facts.
 
     With the reference it says what is unusual about a row.
     """
@@ -247,7 +247,7 @@ def judge(
                 voice.say(f"{what}: {where}")
         if reference is not None and not explained:
             _tell_next(voice, judgement, ids, shows_rows=writing.output is None)
-    return partial(_facts, judgement, explained, ids, deciding, writing)
+    return judgement, partial(_facts, judgement, explained, ids, deciding, writing)
 
 
 def _write_page(

@@ -29,7 +29,8 @@ from ..display import percent
 from ..errors import InputError, ReconformError, ReferenceWarning
 from ..extras import extra
 from ..files.formats import is_standard
-from ..files.judge import ReadOptions
+from ..files.judge import FileDiscoveries, ReadOptions
+from ..files.marks import moved_by
 from ..files.reading import plain_time
 from ..models import ROW_COLUMNS, ModelInfo, check_can_be_saved
 from ..models.archive import refusing
@@ -38,10 +39,22 @@ from ..records import Plain, Reader, Writer, record_of, require
 from ..tables import Feature
 from ..timeseries import WINDOW
 from . import INPUT, sentence_of
-from .declare import MODEL, PATH, Command, family, file, flag, in_options, names_typed, option
+from .declare import (
+    MODEL,
+    PATH,
+    Command,
+    count,
+    family,
+    file,
+    flag,
+    in_options,
+    names_typed,
+    option,
+)
 from .detect import facts_of, fit_detector, read_rows
 from .judging import exit_code, judge
 from .options import (
+    FAILURES,
     JOBS,
     OVERWRITE,
     Columns,
@@ -303,11 +316,43 @@ def score(
     writing.check(voice, files, MODEL=model, NEW=new)
     info = models.inspect(model)
     with voice.last_words(), parallel(loading["jobs"]):
-        facts = judge_with(
+        _, _, facts = judge_with(
             voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
         )
         if voice.json:
             voice.finish({"command": "score", "model": model, **facts()})
+
+
+@dataclass(frozen=True)
+class Moving:
+    """A reference that moves with time."""
+
+    keep: int | None
+    marks: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.marks and self.keep is None:
+            raise click.UsageError("--marks goes with --keep, which lets rows join the reference.")
+
+
+def _move(
+    cad: ConformalDetector, judged: FileDiscoveries, info: ModelInfo, moving: Moving
+) -> dict[str, Any]:
+    """Put a model in the place of another one, with the rows that it was asked about."""
+    known, keep = remembered(info), moving.keep
+    assert keep is not None
+    features, ids = (None, ()) if known is None else (known.features, known.id_columns)
+    again = moved_by(
+        cad,
+        judged,
+        keep,
+        moving.marks,
+        features=features,
+        id_columns=ids,
+        reference=None if known is None else known.reference,
+    )
+    models.save(again, info.path, overwrite=True, extras=info.extras)
+    return again.state_.updates[-1].to_dict()
 
 
 def _voice(quiet: bool) -> Voice:
@@ -347,6 +392,25 @@ def _voice(quiet: bool) -> Voice:
     ],
 )
 @family(
+    "moving",
+    "Model",
+    Moving,
+    [
+        count(
+            "--keep",
+            "the reference stays",
+            "After a check that does not end with 4, let the rows of NEW join the reference and "
+            "keep the newest N rows, or windows; MODEL is replaced.",
+            least=2,
+        ),
+        file(
+            "--marks",
+            "Leave out the rows that this mark file calls real, with --keep. May be repeated.",
+            multiple=True,
+        ),
+    ],
+)
+@family(
     "voice",
     "Messages",
     _voice,
@@ -360,6 +424,7 @@ def check(
     files: Files,
     loading: dict[str, Any],
     before: dict[str, str | None],
+    moving: Moving,
     voice: Voice,
 ) -> None:
     """Check a file with a saved model, for a schedule."""
@@ -369,12 +434,14 @@ def check(
         writing.check(voice, files, MODEL=model, NEW=new)
         info = models.inspect(model)
         with voice.last_words(), parallel(loading["jobs"]):
-            told = judge_with(
+            cad, judged, told = judge_with(
                 voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
             )
             facts = told()
             facts |= _since(before["before"], info.fingerprint, facts)
             code = exit_code(facts, writing.fail_on)
+            if moving.keep is not None:
+                facts["moved"] = code != FAILURES["broken"] and _move(cad, judged, info, moving)
             found = {**about, "calibration": info.fingerprint, **facts, "exit": code}
             voice.finish(found, in_a_line=True)
     except (ReconformError, OSError) as error:
@@ -425,7 +492,7 @@ def judge_with(
     deciding: Deciding,
     writing: Writing,
     loading: Mapping[str, Any],
-) -> Callable[[], dict[str, Any]]:
+) -> tuple[ConformalDetector, FileDiscoveries, Callable[[], dict[str, Any]]]:
     """Load a model and judge a file with it, as `judge`, by what the model remembers."""
     cad = models.load(info.path, trusted=loading["trust_objects"])
     group, ids = loading["group"], files.id_columns
@@ -454,7 +521,7 @@ def judge_with(
     )
     cad.name_reference(range(1, cad.plan_.n + 1))
     try:
-        return judge(voice, cad, new, read, deciding=deciding, writing=writing)
+        return cad, *judge(voice, cad, new, read, deciding=deciding, writing=writing)
     except InputError as error:
         if error.column in by_model:
             error.add_note(f"The model remembers --id {error.column}; give another --id.")

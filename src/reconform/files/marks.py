@@ -22,15 +22,17 @@ import pyarrow as pa
 from sklearn.utils import get_tags
 
 from ..arrays import BoolArray, IndexArray, UInt64Array
-from ..content import digests_of
+from ..assumption import reference_positions
+from ..content import Contents, digests_of
 from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError, listed
 from ..tables import Feature
 from ..tables.cells import Fingerprint, words
-from ..updating import MARK_COLUMNS, Looked, marks_of, row_keys
+from ..updating import MARK_COLUMNS, Looked, marks_of, moved, reference_of, row_keys, updated
 from .formats import Layout
 from .judge import Wanted, features_of, labels_of_rows
 from .reading import Table, default_batch_rows, open_batches
+from .result import FileDiscoveries
 from .source import open_source
 from .writing import free_names
 
@@ -175,6 +177,65 @@ def rows_with_keys(
     seen = cad.of_file(np.concatenate(parts))
     keys = row_keys(digests_of(seen)[1], labels if ids else None, whole=whole)
     return Keyed(seen, keys, digest.hexdigest())
+
+
+def reference_rows(
+    cad: ConformalDetector, path: str | None, features: Sequence[Feature] | None
+) -> Any:
+    """Read the rows of a reference that the model does not keep; refuse other rows."""
+    if path is None:
+        raise ReconformError(
+            "this model does not keep the rows of its reference; give them by `reference`."
+        )
+    rows, sample = rows_with_keys(cad, path, features, ()).X, cad.reference_sample_
+    here = np.asarray(rows[reference_positions(Contents.of(rows))])
+    same = len(rows) == cad.plan_.n and (
+        sample is None or np.array_equal(here, sample, equal_nan=True)
+    )
+    if not same:
+        raise InputError(
+            path,
+            f"it does not hold the {cad.plan_.n:,} rows that the model was fitted to; name the "
+            "file that does by `reference`, or fit again.",
+        )
+    return rows
+
+
+def moved_by(
+    cad: ConformalDetector,
+    judged: FileDiscoveries,
+    keep: int,
+    marks: Sequence[str] = (),
+    *,
+    features: Sequence[Feature] | None = None,
+    id_columns: Sequence[str] = (),
+    reference: str | None = None,
+) -> ConformalDetector:
+    """Let the rows of a file that was judged join the reference, and the oldest leave it.
+
+    Rows or windows that mark files call real do not join: `marks`. `reference` is the file of the
+    reference, where the model does not keep its rows.
+    """
+    told = [read_marks(path) for path in marks]
+    if judged.units is not None:
+        names, real = judged.units.names, set()
+        for one in told:
+            called = one.ids or [str(names[row - 1]) for row in one.rows or () if row <= len(names)]
+            real.update(np.array(called, dtype=object)[one.marks == "real"])
+        return moved(cad, judged.units, keep, sorted(real))
+    looked = Looked.merged(
+        [
+            one.looked_at(cad, features=features, id_columns=id_columns, rows=judged.path)
+            for one in told
+        ]
+    )
+    X, keys, _ = rows_with_keys(cad, judged.path, features, id_columns)
+    real_ones = np.zeros(len(keys), dtype=bool)
+    if looked is not None:
+        real_ones = np.isin(keys, looked.keys[looked.marks == "real"])
+    rows = reference_rows(cad, reference, features) if reference_of(cad) is None else None
+    left_out = int(real_ones.sum())
+    return updated(cad, normal=X[~real_ones], left_out=left_out, keep=keep, reference=rows)
 
 
 def read_marks(path: str | Path, layout: Layout | None = None) -> MarkFile:
