@@ -399,7 +399,7 @@ def _voice(quiet: bool) -> Voice:
         count(
             "--keep",
             "the reference stays",
-            "After a check that does not end with 4, let the rows of NEW join the reference and "
+            "Let the rows of NEW join the reference after a check that does not end with 4, and "
             "keep the newest N rows, or windows; MODEL is replaced.",
             least=2,
         ),
