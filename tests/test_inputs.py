@@ -1,8 +1,10 @@
 """Masked cells are missing, and dates are no numbers, wherever rows come in."""
 
 import numpy as np
+import pytest
+from scipy import sparse
 
-from reconform import ConformalDetector
+from reconform import ConformalDetector, ReconformError
 from reconform.detectors import resolve_detector
 from reconform.detectors.prepare import make_prepared
 from reconform.frames import unmasked
@@ -39,3 +41,23 @@ def test_a_detector_that_takes_missing_values_takes_masked_ones():
     missing = np.where(np.ma.getmaskarray(MASKED), np.nan, X)
     expected = cad.fit(missing).p_values(missing)
     np.testing.assert_array_equal(cad.fit(MASKED).p_values(MASKED), expected)
+
+
+@pytest.mark.parametrize(
+    ("detector", "method"), [("knn", "full"), ("iforest", "split"), ("auto", "auto")]
+)
+def test_sparse_rows_are_those_of_the_array(detector, method):
+    X, new = (sparse.random_array((n, 8), density=0.3, rng=n) for n in (200, 40))
+    plain = ConformalDetector(detector, method, random_state=0).fit(X.toarray())
+    thin = ConformalDetector(detector, method, random_state=0).fit(X.tocsr())
+    assert np.array_equal(thin.p_values(new), plain.p_values(new.toarray()))
+    found, expected = (
+        cad.discover(rows, fdr=0.2) for cad, rows in ((thin, new), (plain, new.toarray()))
+    )
+    assert np.array_equal(found.p_values, expected.p_values)
+    assert np.array_equal(thin.predict(new.tocsc()), plain.predict(new.toarray()))
+
+
+def test_a_sparse_matrix_that_is_too_large_is_refused():
+    with pytest.raises(ReconformError, match="TruncatedSVD"):
+        ConformalDetector("knn").fit(sparse.csr_array((1 << 20, 1 << 20)))

@@ -288,6 +288,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True  # as an array
         if hasattr(self, "state_") or isinstance(self.detector, Prepare):
             tags.input_tags.allow_nan = not hasattr(self, "state_") or self.state_.accepts_nan
             return tags

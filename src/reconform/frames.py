@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from .arrays import BoolArray, FloatArray, IndexArray
@@ -187,6 +188,8 @@ def frame_as_it_is(X: Any) -> Any:
     """
     if are_records(X):
         return frame_of_records(X, list(X if isinstance(X, Mapping) else X[0]))
+    if issparse(X):
+        return dense(X)
     lazy = nw.from_native(X, pass_through=True) if opened(X) is None else None
     if isinstance(lazy, nw.LazyFrame) and not lazy.implementation.is_duckdb():
         way_out = "compute" if lazy.implementation.is_dask() else "collect"
@@ -201,6 +204,23 @@ def frame_as_it_is(X: Any) -> Any:
         )
     streams = hasattr(X, "__arrow_c_stream__") and not nw.dependencies.is_into_series(X)
     return pa.table(X) if lazy is not None and streams else X
+
+
+# Cells of a sparse matrix that become an array: one gigabyte.
+MOST_DENSE = 1 << 27
+
+
+def dense(X: Any) -> FloatArray:
+    """Return the rows of a sparse matrix as an array; refuse what would take too much memory."""
+    rows, columns = X.shape
+    if rows * columns > MOST_DENSE:
+        raise ReconformError(
+            f"X is sparse, and {rows:,} rows of {columns:,} columns would take "
+            f"{rows * columns / 2**27:.0f} GB as an array; make fewer columns of them, for example "
+            "by sklearn.decomposition.TruncatedSVD."
+        )
+    array: FloatArray = X.toarray()
+    return array
 
 
 def make_frame(package: str, columns: Mapping[str, Any], labels: Any = None) -> Any:

@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray, IndexArray, IntArray
@@ -232,6 +233,11 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     in_threads = False
     # Whether all rows are learned from at no cost, where others of a choice take a part of them.
     counts_all = False
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True  # as an array
+        return tags
 
     @abstractmethod
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
