@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IndexArray
 from ..assumption.closeness import in_units
-from ..detectors import Auto, NativeDetector, resolve_detector
+from ..detectors import NativeDetector, resolve_detector
 from ..detectors.auto import name_of
 from ..detectors.base import Attribution, by_replacing, in_shares
 from ..detectors.prepared import category_columns
@@ -32,7 +32,6 @@ from ..intake import preparing
 from ..tables import Feature
 from .features import (
     FeatureColumn,
-    FeatureTable,
     Unusual,
     Words,
     labelled,
@@ -315,6 +314,35 @@ class Near(NamedTuple):
     apart: FloatArray
 
 
+Cells = Sequence[FeatureColumn]
+
+
+class Compared(NamedTuple):
+    """What is compared with what, worked out when the first row is to be explained.
+
+    Attributes
+    ----------
+    rows : array of rows
+        Those of the list.
+    chosen : int array or None
+        Which of several detectors ranked each of them.
+    reference : float array
+    normal : sequence of FeatureColumn
+        The reference in words.
+    ensemble : Ensemble or None
+        What scores rows; None where every group has models of its own.
+    candidates : list
+        The detectors of a choice.
+    """
+
+    rows: Any
+    chosen: IndexArray | None
+    reference: FloatArray
+    normal: Cells
+    ensemble: Ensemble | None
+    candidates: list[Any]
+
+
 @dataclass(eq=False)
 class Explainer:
     """Explains the rows of one list.
@@ -369,9 +397,9 @@ class Explainer:
         list of Explanation
         """
         which = np.asarray(places, dtype=np.intp)
-        rows = self._rows[which]
+        rows = self._all.rows[which]
         cells = self._cells(which)
-        found = unusual_features(cells, self._normal, most=len(self.features))
+        found = unusual_features(cells, self._all.normal, most=len(self.features))
         return [
             self._one(int(at), rows[i : i + 1], cells, i, found[i], judged[i], near)
             for i, (at, near) in enumerate(zip(which, self._near(rows), strict=True))
@@ -383,26 +411,40 @@ class Explainer:
         here = np.array([place for place in places if place is not None], dtype=np.intp)
         if not len(here):
             return [[] for _ in places]
-        found = iter(unusual_features(self._cells(here), self._normal))
+        found = iter(unusual_features(self._cells(here), self._all.normal))
         return [[] if place is None else next(found) for place in places]
 
-    def _cells(self, which: IndexArray) -> FeatureTable:
+    @cached_property
+    def _all(self) -> Compared:
+        """What is compared with what."""
+        chosen = None if self.choose is None else self.choose()
+        reference, candidates = np.asarray(self.known.rows), []
+        ensemble: Ensemble | None = self.ensemble
+        if isinstance(ensemble, GroupedEnsemble):  # rows are scored whatever their groups
+            ensemble = ensemble.for_all()
+        if isinstance(ensemble, FullChoice | SplitChoice):
+            candidates = self.detector.resolved(isinstance(ensemble, FullChoice), self.known.of)
+        normal = labelled(reference, self.features)
+        return Compared(self.read(), chosen, reference, normal, ensemble, candidates)
+
+    def _cells(self, which: IndexArray) -> Cells:
         look_up, words = self.unlisted, None
         if look_up is not None:
             words = lambda i, name: look_up(int(which[i]), name)  # noqa: E731
-        return labelled(np.asarray(self._rows[which]), self.features, words)
+        return labelled(np.asarray(self._all.rows[which]), self.features, words)
 
     def _one(
         self,
         at: int,
         row: Any,
-        cells: FeatureTable,
+        cells: Cells,
         i: int,
         unusual: list[Unusual],
         judged: Judged,
         near: Near,
     ) -> Explanation:
-        k = 0 if self._chosen is None else int(self._chosen[at])
+        chosen = self._all.chosen
+        k = 0 if chosen is None else int(chosen[at])
         attribution, name, note = self._attribution(row, near, k, at)
         shares = None if attribution is None else attribution.shares
         if attribution is None:
@@ -428,57 +470,32 @@ class Explainer:
             compared_with=self.known.sentence,
         )
 
-    # --- what is there ---------------------------------------------------------------------------
-
-    @cached_property
-    def _rows(self) -> Any:
-        return self.read()
-
-    @cached_property
-    def _chosen(self) -> IndexArray | None:
-        return None if self.choose is None else self.choose()
-
-    @cached_property
-    def _reference(self) -> FloatArray:
-        return np.asarray(self.known.rows)
-
-    @cached_property
-    def _normal(self) -> FeatureTable:
-        return labelled(self._reference, self.features)
-
-    @cached_property
-    def _categories(self) -> list[int]:
-        return [j for j, feature in enumerate(self.features) if feature.is_category]
-
     # --- the nearest normal rows -----------------------------------------------------------------
 
     def _near(self, rows: Any) -> list[Near]:
         """For every row the nearest reference rows."""
-        X = np.asarray(rows)
-        numbers = [j for j in range(X.shape[1]) if j not in set(self._categories)]
-        known, new = in_units(self._reference[:, numbers], X[:, numbers])
-        labels = self._reference[:, self._categories], X[:, self._categories]
+        X, reference = np.asarray(rows), self._all.reference
+        categories = [j for j, feature in enumerate(self.features) if feature.is_category]
+        numbers = [j for j in range(X.shape[1]) if j not in set(categories)]
+        known, new = in_units(reference[:, numbers], X[:, numbers])
+        labels = reference[:, categories], X[:, categories]
         found = []
         for x, codes in zip(new, labels[1], strict=True):
-            apart = np.empty(self._reference.shape)
+            apart = np.empty(reference.shape)
             apart[:, numbers] = np.abs(known - x)
             same = (labels[0] == codes) | (np.isnan(labels[0]) & np.isnan(codes))
-            apart[:, self._categories] = ~same
+            apart[:, categories] = ~same
             squares = (apart**2).sum(axis=1)
             near = np.argsort(squares, kind="stable")[:NEIGHBOURS]
             found.append(Near(near, np.sqrt(squares[near]), apart[near]))
         return found
 
     def _normal_row(
-        self, cells: FeatureTable, i: int, normal: int, distance: float, apart: FloatArray
+        self, cells: Cells, i: int, normal: int, distance: float, apart: FloatArray
     ) -> NormalRow:
         order = np.argsort(-apart, kind="stable")[:MOST_DIFFERENT]
         differs = tuple(
-            (
-                self._name(int(j)),
-                _word(cells.columns[j], i),
-                _word(self._normal.columns[j], normal),
-            )
+            (clean(cells[j].name), _word(cells[j], i), _word(self._all.normal[j], normal))
             for j in order
             if apart[j] >= LEAST_DIFFERENCE
         )
@@ -490,7 +507,7 @@ class Explainer:
         self, row: Any, near: Near, k: int, at: int
     ) -> tuple[Attribution | None, str, str]:
         """Shares of the features, the detector that they are about, and what is left out."""
-        ensemble, detector = self._scores_by, self.detector
+        ensemble, detector = self._all.ensemble, self.detector
         if ensemble is None:  # a detector for each group, and the row does not say which
             return None, name_of(detector), ""
         if ensemble.ranked_by is not None:
@@ -499,32 +516,20 @@ class Explainer:
             name = ensemble.names[k]
             if k >= len(ensemble.fitted):  # a classifier that learned from the batch
                 return None, name, ""
-            ensemble, detector = ensemble.fitted[k], self._candidates[k]
+            ensemble, detector = ensemble.fitted[k], self._all.candidates[k]
         else:
             name = name_of(detector)
         note = "" if ensemble.ranks_rows == "alone" else BATCH
         found = None
         if note and self.positions is None:  # all rows of the list are there
-            learned = ensemble.carried(np.asarray(self._rows), at)
+            learned = ensemble.carried(np.asarray(self._all.rows), at)
             if learned is not None:
                 return in_shares(np.maximum(learned[0], 0.0), learned[1]), name, ""
         if isinstance(detector, NativeDetector):
-            found = detector.attribution(np.asarray(row)[0], self._reference)
+            found = detector.attribution(np.asarray(row)[0], self._all.reference)
         if found is None:
             found = self._by_replacing(ensemble, row, near.rows, near.apart)
         return found, name, note
-
-    @property
-    def _scores_by(self) -> Ensemble | None:
-        """What scores rows, whatever groups they are ranked within."""
-        if isinstance(self.ensemble, GroupedEnsemble):
-            return self.ensemble.for_all()
-        return self.ensemble
-
-    @cached_property
-    def _candidates(self) -> list[Any]:
-        assert isinstance(self.detector, Auto)
-        return self.detector.resolved(isinstance(self._scores_by, FullChoice), self.known.of)
 
     def _by_replacing(
         self, ensemble: Ensemble, row: Any, near: IndexArray, differences: FloatArray
@@ -550,7 +555,7 @@ class Explainer:
         present = (~np.isnan(near)).sum(axis=0)
         middle = np.maximum(present - 1, 0) // 2
         typical = order[middle, np.arange(near.shape[1])]
-        for j in self._categories:
+        for j in (j for j, feature in enumerate(self.features) if feature.is_category):
             codes = np.where(np.isnan(near[:, j]), np.inf, near[:, j]).tolist()
             typical[j] = codes.index(Counter(codes).most_common(1)[0][0])
         return np.asarray(typical)
@@ -559,14 +564,14 @@ class Explainer:
 
     def _features(
         self,
-        cells: FeatureTable,
+        cells: Cells,
         i: int,
         unusual: list[Unusual],
         shares: FloatArray | None,
         apart: FloatArray,
     ) -> list[SeenFeature]:
         """Those that carry the score, those that are unusual; else the most different one."""
-        strength = {one.feature: one for one in unusual}
+        strength = {one.feature for one in unusual}
         chosen: list[int] = []
         if shares is not None and shares.any():
             order = np.argsort(-shares, kind="stable")[:MOST_FEATURES]
@@ -576,39 +581,31 @@ class Explainer:
         chosen += more[:room]
         if not chosen:
             chosen = [int(np.argmax(apart))]
-        return [
-            self._seen(
-                j, cells.columns[j], i, strength.get(j), None if shares is None else shares[j]
+        seen = []
+        for j in chosen:
+            column, known = cells[j], self._all.normal[j]
+            numeric = column.numeric and known.numeric
+            typical, quantiles = _usual(known.values) if numeric else (_common(known), None)
+            far = None
+            if column.missing[i]:
+                place = f"missing in {_percent(float(known.missing.mean()))}"
+            elif quantiles is not None:
+                place, far = _among(float(column.values[i]), known.values)
+            else:
+                place = _how_common(str(column.values[i]), known)
+            seen.append(
+                SeenFeature(
+                    name=clean(column.name),
+                    value=_word(column, i),
+                    typical=typical,
+                    quantiles=quantiles,
+                    place=place,
+                    strength=far,
+                    unusual=j in strength,
+                    share=None if shares is None else float(shares[j]),
+                )
             )
-            for j in chosen
-        ]
-
-    def _seen(
-        self, j: int, column: FeatureColumn, i: int, unusual: Unusual | None, share: float | None
-    ) -> SeenFeature:
-        known = self._normal.columns[j]
-        numeric = column.numeric and known.numeric
-        typical, quantiles = _usual(known.values) if numeric else (_common(known), None)
-        far = None
-        if column.missing[i]:
-            place = f"missing in {_percent(float(known.missing.mean()))}"
-        elif quantiles is not None:
-            place, far = _among(float(column.values[i]), known.values)
-        else:
-            place = _how_common(str(column.values[i]), known)
-        return SeenFeature(
-            name=self._name(j),
-            value=_word(column, i),
-            typical=typical,
-            quantiles=quantiles,
-            place=place,
-            strength=far,
-            unusual=unusual is not None,
-            share=None if share is None else float(share),
-        )
-
-    def _name(self, j: int) -> str:
-        return clean(self.features[j].name)
+        return seen
 
 
 def clean(text: str) -> str:

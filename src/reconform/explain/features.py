@@ -43,26 +43,12 @@ class FeatureColumn:
         return np.array([value is None for value in self.values], dtype=bool)
 
 
-@dataclass(frozen=True, eq=False)
-class FeatureTable:
-    """Features in columns of equal length.
-
-    Attributes
-    ----------
-    columns : tuple of FeatureColumn
-    rows : int
-    """
-
-    columns: tuple[FeatureColumn, ...]
-    rows: int
-
-
 Words = Callable[[int, str], str | None]
 
 
 def labelled(
     X: FloatArray, features: Sequence[Feature], unlisted: Words | None = None
-) -> FeatureTable:
+) -> tuple[FeatureColumn, ...]:
     """Write features as columns with labels instead of codes.
 
     Parameters
@@ -78,27 +64,22 @@ def labelled(
     --------
     >>> X = np.array([[0.5, label_code("red")], [0.7, np.nan]])
     >>> table = labelled(X, [Feature("flow"), Feature("colour", ("blue", "red"))])
-    >>> {column.name: column.values.tolist() for column in table.columns}
+    >>> {column.name: column.values.tolist() for column in table}
     {'flow': [0.5, 0.7], 'colour': ['red', None]}
     """
-    columns = [
-        FeatureColumn(feature.name, X[:, j], True)
-        if feature.labels is None
-        else FeatureColumn(feature.name, _labels(X[:, j], feature, unlisted), False)
-        for j, feature in enumerate(features)
-    ]
-    return FeatureTable(tuple(columns), len(X))
-
-
-def _labels(codes: FloatArray, feature: Feature, unlisted: Words | None) -> AnyArray:
-    assert feature.labels is not None
-    known = {label_code(label): label for label in feature.labels}
-    values = np.array([known.get(code) for code in codes.tolist()], dtype=object)
-    for i in np.flatnonzero(~np.isnan(codes)).tolist():
-        if values[i] is None:
-            word = None if unlisted is None else unlisted(i, feature.name)
-            values[i] = UNKNOWN if word is None else word
-    return values
+    columns = []
+    for j, feature in enumerate(features):
+        if feature.labels is None:
+            columns.append(FeatureColumn(feature.name, X[:, j], True))
+            continue
+        known = {label_code(label): label for label in feature.labels}
+        values = np.array([known.get(code) for code in X[:, j].tolist()], dtype=object)
+        for i in np.flatnonzero(~np.isnan(X[:, j])).tolist():
+            if values[i] is None:
+                word = None if unlisted is None else unlisted(i, feature.name)
+                values[i] = UNKNOWN if word is None else word
+        columns.append(FeatureColumn(feature.name, values, False))
+    return tuple(columns)
 
 
 # Factors that make each measure of spread estimate a normal distribution's standard deviation.
@@ -173,11 +154,12 @@ def robust_scales(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def unusual_features(
-    rows: FeatureTable, reference: FeatureTable, *, most: int = MOST_FEATURES
+    rows: Sequence[FeatureColumn],
+    reference: Sequence[FeatureColumn],
+    *,
+    most: int = MOST_FEATURES,
 ) -> list[list[Unusual]]:
     """Name the unusual features of every row, the most unusual first, and no more than `most`.
-
-    Both tables have the same columns.
 
     Examples
     --------
@@ -188,9 +170,9 @@ def unusual_features(
     >>> [[(u.feature, u.value, round(u.strength, 1)) for u in row] for row in found]
     [[], [(0, '40', 25.3)], [(1, '6', inf)]]
     """
-    pairs = list(zip(rows.columns, reference.columns, strict=True))
+    pairs = list(zip(rows, reference, strict=True))
     numeric = [j for j, (column, known) in enumerate(pairs) if column.numeric and known.numeric]
-    judged = np.zeros((rows.rows, len(pairs)))
+    judged = np.zeros((len(rows[0].values), len(pairs)))
     if numeric:
         judged[:, numeric] = _judge_numbers([pairs[j] for j in numeric])
     for j in sorted({*range(len(pairs))} - {*numeric}):
@@ -200,11 +182,11 @@ def unusual_features(
     top = np.argsort(-strengths, axis=1, kind="stable")[:, :most]
     return [
         [
-            _unusual(int(j), rows.columns[j], i, judged[i, j], reference.columns[j])
+            _unusual(int(j), rows[j], i, judged[i, j], reference[j])
             for j in top[i]
             if strengths[i, j] >= LEAST_STRENGTH
         ]
-        for i in range(rows.rows)
+        for i in range(len(judged))
     ]
 
 

@@ -79,15 +79,15 @@ def describe(features: Sequence[Feature]) -> list[dict[str, Any]]:
     [{'name': 'x', 'kind': 'number'},
      {'name': 'colour', 'kind': 'category', 'labels': ['blue', 'red']}]
     """
-    return [_described(feature) for feature in features]
-
-
-def _described(feature: Feature) -> dict[str, Any]:
-    if feature.made is not None:
-        return {"name": feature.name, "kind": "date", "made": list(feature.made)}
-    if feature.labels is None:
-        return {"name": feature.name, "kind": "number"}
-    return {"name": feature.name, "kind": "category", "labels": list(feature.labels)}
+    kinds = [
+        {"kind": "date", "made": list(one.made)}
+        if one.made is not None
+        else {"kind": "number"}
+        if one.labels is None
+        else {"kind": "category", "labels": list(one.labels)}
+        for one in features
+    ]
+    return [{"name": one.name, **kind} for one, kind in zip(features, kinds, strict=True)]
 
 
 def dated(column: str, written: str, parts: Sequence[str]) -> tuple[Feature, ...]:
@@ -115,31 +115,34 @@ def restore(description: Sequence[Mapping[str, Any]]) -> tuple[Feature, ...]:
     >>> restore(describe(features)) == features
     True
     """
-    features = tuple(_restore_one(entry) for entry in description)
+    features = []
+    for entry in description:
+        match dict(entry):
+            case {"name": str(name), "kind": "number"} if len(entry) == 2:
+                features.append(Feature(name))
+                continue
+            case {
+                "name": str(name),
+                "kind": "date",
+                "made": [str(column), str(how), str(part)],
+            } if part in CALENDAR and len(entry) == 3:
+                features.append(Feature(name, made=(column, how, part)))
+                continue
+            case {"name": str(name), "kind": "category", "labels": list(labels)} if (
+                len(entry) == 3
+                and all(isinstance(label, str) for label in labels)
+                and len(set(labels)) == len(labels)
+            ):
+                features.append(Feature(name, tuple(labels)))
+                continue
+        raise ReconformError(
+            "a feature must have a name, a kind ('number', 'category' or 'date') and, for a "
+            f"category, distinct labels; got {entry!r}."
+        )
     names = [feature.name for feature in features]
     if len(set(names)) < len(names):
         raise ReconformError(f"features must have distinct names; got {names!r}.")
-    return features
-
-
-def _restore_one(entry: Mapping[str, Any]) -> Feature:
-    match dict(entry):
-        case {"name": str(name), "kind": "number", **rest} if not rest:
-            return Feature(name)
-        case {"name": str(name), "kind": "date", "made": [str(column), str(how), str(part)]} if (
-            part in CALENDAR and len(entry) == 3
-        ):
-            return Feature(name, made=(column, how, part))
-        case {"name": str(name), "kind": "category", "labels": list(labels), **rest} if (
-            not rest
-            and all(isinstance(label, str) for label in labels)
-            and len(set(labels)) == len(labels)
-        ):
-            return Feature(name, tuple(labels))
-    raise ReconformError(
-        "a feature must have a name, a kind ('number', 'category' or 'date') and, for a category, "
-        f"distinct labels; got {entry!r}."
-    )
+    return tuple(features)
 
 
 class Source:

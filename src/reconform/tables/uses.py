@@ -12,15 +12,16 @@ it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import FloatArray
 from ..assumption.columns import no_repeats
 from ..errors import MOST_LISTED, InputError, listed, nearest
 from ..frames import ELAPSED, calendar_parts
@@ -37,6 +38,8 @@ from .cells import (
     texts,
     words,
 )
+
+T = TypeVar("T")
 
 # Cells that are no numbers, and what they seem to be.
 TIME = (
@@ -154,26 +157,27 @@ def labels_of(
     """Collect the different labels of some columns, in order."""
     labels: dict[str, set[str]] = {name: set() for name in columns}
     size = 0
-    if labels:
-        for table in source.tables(columns, rows):
-            for name, known in labels.items():
-                cells = texts(table.column(name), layout, parse=source.is_text)
-                found = set(pc.unique(cells.drop_null()).to_pylist()) - known
-                size += sum(map(len, found))
-                if size > LABEL_BYTES:
-                    raise InputError(
-                        source.label,
-                        f"the column {name!r} has very many or very long texts. Identifiers and "
-                        "free text are no categories: carry them through unused with `id_columns`, "
-                        "or leave them out with `drop`.",
-                        column=name,
-                    )
-                known |= found
+    for table in source.tables(columns, rows):
+        for name, known in labels.items():
+            cells = texts(table.column(name), layout, parse=source.is_text)
+            found = set(pc.unique(cells.drop_null()).to_pylist()) - known
+            size += sum(map(len, found))
+            if size > LABEL_BYTES:
+                raise InputError(
+                    source.label,
+                    f"the column {name!r} has very many or very long texts. Identifiers and free "
+                    "text are no categories: carry them through unused with `id_columns`, or leave "
+                    "them out with `drop`.",
+                    column=name,
+                )
+            known |= found
     return {name: tuple(sorted(known)) for name, known in labels.items()}
 
 
 def refuse_reference(source: Source, surveys: Sequence[ColumnSurvey]) -> None:
     """Refuse a reference with a sentence for every kind of trouble in its columns of numbers."""
+    if not any(found.is_odd for found in surveys):
+        return
     complaints = _Complaints(source)
     complaints.add(
         "text among numbers",
@@ -340,29 +344,10 @@ class _Both:
     parse: Sequence[bool]
     layout: Written
 
-    @property
-    def natures(self) -> set[str]:
-        return {one.nature for one in self.surveys if one.present}
-
-    def first(self, rows: int) -> _Both:
-        """The same with the first rows only: most columns of text are soon seen to be no dates."""
-        return replace(self, cells=[cells.slice(0, rows) for cells in self.cells])
-
-    def numbers(self) -> list[FloatArray]:
-        """The numbers of both."""
+    def read(self, how: Callable[..., T]) -> list[T]:
+        """Both, by what reads cells: as numbers, texts or times."""
         pairs = zip(self.cells, self.parse, strict=True)
-        return [numbers(cells, self.layout, parse=parse)[0] for cells, parse in pairs]
-
-    def labels(self) -> list[list[str]]:
-        """The different texts of both."""
-        pairs = zip(self.cells, self.parse, strict=True)
-        found = [texts(cells, self.layout, parse=parse) for cells, parse in pairs]
-        return [pc.unique(cells.drop_null()).to_pylist() for cells in found]
-
-    def seconds(self, written: str) -> list[tuple[FloatArray, BoolArray]]:
-        """The times of both, and which cells are none."""
-        pairs = zip(self.cells, self.parse, strict=True)
-        return [seconds(cells, written, self.layout, parse=parse) for cells, parse in pairs]
+        return [how(cells, layout=self.layout, parse=parse) for cells, parse in pairs]
 
 
 def _first_rows(source: Source, names: Sequence[str], rows: int) -> Any:
@@ -419,7 +404,7 @@ def uses_of(
         uses.append(_use(column, name in categories, name in elapsed, named))
     # The labels of all reference rows, not of the first ones only.
     names = [use.name for use in uses if use.features and use.features[0].is_category]
-    labels = labels_of(sources[0], names, layout, rows)
+    labels = labels_of(sources[0], names, layout, rows) if names else {}
     return [
         replace(use, features=(Feature(use.name, labels[use.name]),)) if use.name in labels else use
         for use in uses
@@ -427,7 +412,8 @@ def uses_of(
 
 
 def _use(column: _Both, is_label: bool, elapsed: bool, named: bool) -> Use:
-    name, natures = column.name, column.natures
+    name = column.name
+    natures = {one.nature for one in column.surveys if one.present}
     if not natures:
         return Use(name, "empty: left out")
     if is_label:
@@ -446,7 +432,7 @@ def _use(column: _Both, is_label: bool, elapsed: bool, named: bool) -> Use:
 
 def _number(column: _Both, named: bool) -> Use:
     name, first = column.name, column.surveys[0]
-    values = column.numbers()
+    values = [some for some, _ in column.read(numbers)]
     known = [some[np.isfinite(some)] for some in values]
     every = np.concatenate(known)
     never_twice = max(map(no_repeats, known)) < RARE or no_repeats(every) < RARE
@@ -489,15 +475,20 @@ def _date(column: _Both, elapsed: bool) -> Use | None:
         return None
     if pa.types.is_duration(column.cells[0].type):
         return Use(column.name, "duration, in seconds", dated(column.name, "typed", [ELAPSED]))
+    few = [cells.slice(0, FEW_CELLS) for cells in column.cells]
     formats = [
         one
         for one in (DATE_FORMATS if "text" in kinds else ("typed",))
-        if not any(wrong.any() for _, wrong in column.first(FEW_CELLS).seconds(one))
-        and not any(wrong.any() for _, wrong in column.seconds(one))
+        # Most columns of text are soon seen to be no dates.
+        if all(
+            not wrong.any()
+            for some in (replace(column, cells=few), column)
+            for _, wrong in some.read(partial(seconds, written=one))
+        )
     ]
     if not formats:
         return None
-    read = [values for values, _ in column.seconds(formats[0])]
+    read = [values for values, _ in column.read(partial(seconds, written=formats[0]))]
     no_date = formats[0] in TIMES or pa.types.is_time(column.cells[0].type)
     parts = [ELAPSED] if elapsed else calendar_parts(read, dated=not no_date)
     if not parts:
@@ -512,7 +503,8 @@ def _date(column: _Both, elapsed: bool) -> Use | None:
 
 def _category(column: _Both, *, named: bool) -> Use:
     """A column of labels; one with a different text in most rows is an identifier, or free text."""
-    name, every = column.name, column.labels()
+    name, cells = column.name, column.read(texts)
+    every = [pc.unique(some.drop_null()).to_pylist() for some in cells]
     different, present = set().union(*every), sum(len(c) - c.null_count for c in column.cells)
     if not named and len(different) > max(FEW_LABELS, present / 2):
         words = [label for label in different if " " in label.strip()]
