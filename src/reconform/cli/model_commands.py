@@ -325,8 +325,9 @@ def score(
 
 @dataclass(frozen=True)
 class Moving:
-    """A reference that moves with time."""
+    """What one check hands to the next: earlier runs, and a reference that moves with time."""
 
+    before: str | None
     keep: int | None
     marks: tuple[str, ...]
 
@@ -380,22 +381,15 @@ def _voice(quiet: bool) -> Voice:
 @files_options
 @judging_options
 @family(
-    "before",
-    "Results",
-    dict,
+    "moving",
+    "From check to check",
+    Moving,
     [
         file(
             "--before",
             "Compare with earlier runs, whose lines are in this file, and end with exit code 4 "
             "only if something changed since.",
-        )
-    ],
-)
-@family(
-    "moving",
-    "Model",
-    Moving,
-    [
+        ),
         count(
             "--keep",
             "the reference stays",
@@ -423,7 +417,6 @@ def check(
     deciding: Deciding,
     files: Files,
     loading: dict[str, Any],
-    before: dict[str, str | None],
     moving: Moving,
     voice: Voice,
 ) -> None:
@@ -438,7 +431,7 @@ def check(
                 voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
             )
             facts = told()
-            facts |= _since(before["before"], info.fingerprint, facts)
+            facts |= _since(moving.before, info.fingerprint, facts)
             code = exit_code(facts, writing.fail_on)
             if moving.keep is not None:
                 facts["moved"] = code != FAILURES["broken"] and _move(cad, judged, info, moving)

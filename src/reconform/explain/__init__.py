@@ -317,7 +317,7 @@ class Near(NamedTuple):
 Cells = Sequence[FeatureColumn]
 
 
-class Compared(NamedTuple):
+class BothSides(NamedTuple):
     """What is compared with what, worked out when the first row is to be explained.
 
     Attributes
@@ -415,7 +415,7 @@ class Explainer:
         return [[] if place is None else next(found) for place in places]
 
     @cached_property
-    def _all(self) -> Compared:
+    def _all(self) -> BothSides:
         """What is compared with what."""
         chosen = None if self.choose is None else self.choose()
         reference, candidates = np.asarray(self.known.rows), []
@@ -425,7 +425,7 @@ class Explainer:
         if isinstance(ensemble, FullChoice | SplitChoice):
             candidates = self.detector.resolved(isinstance(ensemble, FullChoice), self.known.of)
         normal = labelled(reference, self.features)
-        return Compared(self.read(), chosen, reference, normal, ensemble, candidates)
+        return BothSides(self.read(), chosen, reference, normal, ensemble, candidates)
 
     def _cells(self, which: IndexArray) -> Cells:
         look_up, words = self.unlisted, None
