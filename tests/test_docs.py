@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import reconform
 from reconform import ConformalDetector, Rule, cli
@@ -35,13 +36,32 @@ def blocks(page):
 EXAMPLES = [page for page in PAGES if page.parent.name != "notebooks" and page.stem != "start"]
 
 
+# Those that make their own files, so that all of the page can be pasted into an empty folder.
+PASTED = {"daily", "dirty", "feedback", "tables", "time"}
+
+
+def paste(block):
+    for line in block.splitlines():
+        command, _, log = line.partition(" >> ")
+        if command.startswith("reconform "):
+            done = CliRunner().invoke(cli.main, shlex.split(command)[1:])
+            assert done.exit_code in (0, 3), (command, done.output)
+            if log:
+                with open(log, "a") as file:
+                    file.write(done.stdout)
+
+
 # Examples are set for reading: they leave journals open, and ask a fit on a frame about arrays.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:X does not have valid feature names")
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.name)
 def test_examples_run(page, here):
     names = {}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), names)
+    fenced = r"^```(python|bash)\n(.*?)^```"
+    for language, block in re.findall(fenced, page.read_text(), flags=re.DOTALL | re.MULTILINE):
+        if language == "python":
+            exec(compile(block, str(page), "exec"), names)
+        elif page.stem in PASTED:
+            paste(block)
     names.clear()
     gc.collect()  # here, where open journals are expected
 
