@@ -107,7 +107,7 @@ print(cad.discover(dearer).verdict)
 
 # %%
 spelled = new.assign(material=new["material"].replace("nylon", "Nylon"))
-print(cad.discover(spelled).verdict)
+print(cad.discover(spelled).verdict.findings[0])
 
 # %% [markdown]
 # All checks, and what to do about each: [when the assumption fails](../assumptions.md). From
