@@ -17,6 +17,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LONG = 80
+REFERENCE = {
+    "cli",
+    "api",
+    "glossary",
+    "guarantees",
+}  # pages where one looks something up, and proofs
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
@@ -24,7 +30,8 @@ LIMITS: dict[str, int] = {
     "lines of code": 32_400,
     "functions over 80 lines": 0,
     "lines of tests": 28_700,
-    "words in docs": 45_000,
+    "words in docs": 44_900,
+    "words in docs, beside reference and proofs": 25_000,
     "fit, discover, print: functions": 540,
     "fit, discover, print: outside detectors/": 290,
     "fit, discover, print: modules": 69,
@@ -130,7 +137,9 @@ def functions_run(script: str) -> tuple[int, int, int]:
 def shape() -> dict[str, int]:
     """What can be counted without running anything."""
     source = sorted((ROOT / "src" / "reconform").rglob("*.py"))
-    words = sum(len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md"))
+    words = {
+        page.stem: len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md")
+    }
     return {
         "modules": len(source),
         "lines of code": sum(map(code_lines, source)),
@@ -138,7 +147,10 @@ def shape() -> dict[str, int]:
         "lines of tests": sum(
             len(path.read_text("utf-8").splitlines()) for path in (ROOT / "tests").rglob("*.py")
         ),
-        "words in docs": words,
+        "words in docs": sum(words.values()),
+        "words in docs, beside reference and proofs": sum(
+            count for page, count in words.items() if page not in REFERENCE
+        ),
     }
 
 

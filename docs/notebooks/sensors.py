@@ -41,13 +41,13 @@ today.loc[broken, "vibration"] += 3.5 * today["type"].map(lambda kind: NORMAL[ki
 columns = ["load", "heat", "vibration"]
 
 # %% [markdown]
-# ## All machines in one pot
+# ## All machines together
 #
-# Fans vibrate by nature, so that a broken pump does not stand out.
+# Fans vibrate more than pumps, so that a broken pump does not stand out.
 
 # %%
-pot = ConformalDetector("knn", "full", random_state=0).fit(reference[columns])
-mixed = pot.discover(today[columns], fdr=0.1)
+together = ConformalDetector("knn", "full", random_state=0).fit(reference[columns])
+mixed = together.discover(today[columns], fdr=0.1)
 print(f"flagged: {mixed.count}, of the broken ones found: {power(mixed, broken):.0%}")
 
 # %% [markdown]
@@ -75,7 +75,7 @@ values = pd.DataFrame(
     {
         "p-value": p_values,
         "type": [*today["type"]] * 2,
-        "way": np.repeat(["all in one pot", "within the type"], 200),
+        "way": np.repeat(["all together", "within the type"], 200),
         "machine": np.where([*broken, *broken], "broken", "in order"),
     }
 )
@@ -97,7 +97,7 @@ picture = (
 )
 
 # %% [markdown]
-# Broken machines are at the left within their type, and anywhere in the pot.
+# Within their type broken machines are at the left. Among all machines they are anywhere.
 #
 # ## Few machines of a type
 #

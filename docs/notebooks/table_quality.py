@@ -46,17 +46,16 @@ print(found.headline)
 print(found.verdict)
 
 # %% [markdown]
-# Its most unusual rows, each scored by models that have not seen it, are for a person to look at.
-# Nothing is taken out by itself: every list has most unusual rows.
+# A person looks at its most unusual rows, each scored by models that have not seen it. Nothing is
+# taken out automatically: every list has its most unusual rows.
 
 # %%
 seen = review(cad)
 print(old.iloc[seen.order[:10]].to_string())
 
 # %% [markdown]
-# Whoever knows the material sees it at once: nylon that is heavier than steel, steel ten times as
-# heavy as steel. Among the first twelve, parts of more than three times the weight that their
-# length allows are marked, and leave.
+# Whoever knows the material sees it at once: nylon that is heavier than steel. Among the first
+# twelve, parts with more than three times the weight that their length allows are taken out.
 
 # %%
 heavy = old["weight"] > 3 * old["length"] * old["material"].map(DENSITY)
@@ -68,8 +67,8 @@ print(len(marked), "rows left the old list.", found.headline)
 print(new[found.mask].to_string())
 
 # %% [markdown]
-# All eight wrong units are in the list, the three missing prices as well (no price was missing
-# before), and one part that is in order: about one in ten is what was asked for.
+# The list has all eight wrong units, the three missing prices (no price was missing before), and
+# one part that is in order. About one in ten was asked for.
 
 # %%
 shown = new.assign(kind=np.where(found.mask, "flagged", "new")).dropna()

@@ -38,9 +38,9 @@ today.loc[stolen, "hour"] = rng.uniform(20, 24, 15)
 print(today.head(3).round(2).to_string())
 
 # %% [markdown]
-# Amounts go in as logarithms: an amount that doubles is as much news for bread as for a flight.
-# `goods` is text, so `Prepare` turns it into columns that a detector can use, and brings all
-# columns to one scale.
+# Amounts are logarithms, so that doubling counts the same for bread as for a flight. `goods` is
+# text: `Prepare` turns it into columns that a detector can use, and brings all columns to one
+# scale.
 
 # %%
 cad = ConformalDetector(Prepare("knn"), method="full", random_state=0).fit(checked)
@@ -58,9 +58,8 @@ print(f"of the 15 stolen cards found: {power(found, stolen):.0%}")
 
 # %% [markdown]
 # What most people do instead is a cut-off: flag what is more unusual than 99 % of the checked
-# payments. That is one false alarm in a hundred *payments*, and nobody knows how many in the
-# *list*: it depends on how much fraud there is, which is the question. On a day without any fraud
-# the cut-off flags all the same: about four payments of 400.
+# payments. That is one false alarm in a hundred *payments*. How many it is in the *list* depends
+# on how much fraud there is. On a day without any fraud, about four payments of 400 are flagged.
 
 # %%
 quiet = payments(400)
@@ -100,8 +99,7 @@ picture = (
 print(found.explain(position=int(found.order[0])))
 
 # %% [markdown]
-# And if there is time for ten looks, whatever the rate, then the best ten, with an estimate of how
-# many are wasted:
+# If there is time for ten looks only, take the first ten, with an estimate of how many are wasted:
 
 # %%
 print(cad.discover(today, top=10).first())
