@@ -93,7 +93,7 @@ picture = (
 )
 
 # %% [markdown]
-# Whoever looks wants to know why. The first of the list:
+# Why is the first row on the list?
 
 # %%
 print(found.explain(position=int(found.order[0])))
