@@ -18,7 +18,6 @@ from reconform.atomic import (
     blamed_on,
     check_place,
     draft_of,
-    sweep,
     write_atomic,
 )
 from reconform.files import open_output
@@ -169,16 +168,6 @@ def test_one_file_by_many_names(tmp_path, here):
         refused("are the same file", check_separate, {"--output": one, "--report": other}, {})
     check_separate({"--output": "a.csv", "--report": "sub/a.csv"}, {"NEW": "new.csv"})
     check_separate({"--output": "/dev/null", "--report": "/dev/null"}, {"NEW": "/dev/null"})
-
-
-def test_what_a_killed_run_left_is_removed_after_a_day(tmp_path):
-    old, young, mine = (tmp_path / f".reconform-{name}" for name in ("a.tmp", "b.tmp", "notes"))
-    for path in (old, young, mine):
-        path.touch()
-    for path in (old, mine):
-        os.utime(path, (0, 0))
-    sweep(tmp_path)
-    assert names(tmp_path) == [young.name, mine.name]
 
 
 def write_table(path, **given):

@@ -17,7 +17,6 @@ import signal
 import stat
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -29,7 +28,7 @@ from typing import BinaryIO, NoReturn, cast
 
 from .errors import ReconformError
 
-# Of every temporary file that lies beside its target; see `sweep`.
+# Of every temporary file that lies beside its target.
 TEMPORARY = ".reconform-*.tmp"
 
 # So much may always be written to temporary files.
@@ -227,14 +226,6 @@ def _remove(paths: Iterable[Path], process: int) -> None:
     if process == os.getpid():
         for path in paths:
             with suppress(OSError):
-                path.unlink()
-
-
-def sweep(folder: Path) -> None:
-    """Remove temporary files that runs left which were killed, after a day."""
-    for path in folder.glob(TEMPORARY):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > 86_400:
                 path.unlink()
 
 

@@ -6,6 +6,7 @@ command that ran, in the place of one that was there; where advice names no valu
 sense here is taken.
 """
 
+import functools
 import itertools
 import re
 import shlex
@@ -93,13 +94,13 @@ def advised(line, said, fitted=""):
         yield set_option(line if of is None else fitted, option, value)
 
 
-def tried(line, said, steps=1, fitted=""):
+def tried(line, said, steps=1, fitted="", run=run):
     """Run what is advised; where it is refused in turn, what that advises, for so many steps."""
     count = 0
     for again in dict.fromkeys(advised(line, said, fitted)):
         code, then = run(again)
         if code not in FINE and steps > 1:
-            count += tried(again, then, steps - 1)
+            count += tried(again, then, steps - 1, run=run)
             continue
         assert code in FINE, f"{line}\nsaid: {said}\nadvised: {again}\nwhich said: {then}"
         count += 1
@@ -208,7 +209,7 @@ COLUMNS = ("", "--shift a", "--group kind")
 
 def test_what_refuses_a_combination_advises_one_that_is_taken():
     """All pairs; where one of two is refused by itself, its own advice may come first."""
-    refused = {}
+    refused, run_once = {}, functools.cache(run)  # many are advised more than once
     for asked in itertools.product(DETECTORS, METHODS, DECISIONS, COLUMNS):
         given = [one for one in asked if one]
         if len(given) > 2:
@@ -216,14 +217,16 @@ def test_what_refuses_a_combination_advises_one_that_is_taken():
         grouped = any("--group" in one for one in given)
         files = f"short.csv shortnew.csv --drop id{'' if grouped else ',kind'}"
         line = shlex.join(shlex.split(f"{DETECT} {files} {' '.join(given)}"))
-        code, said = run(line)
+        code, said = run_once(line)
         if code in FINE:
             continue
         assert code == 1, said
         assert not re.search(r"prefit|blocks|=\[", said), said
         refused[line] = True
-        alone = [one for one in given if len(given) == 2 and run(f"{DETECT} {files} {one}")[0] == 1]
-        tried(line, said, steps=1 + len(alone))
+        alone = [
+            one for one in given if len(given) == 2 and run_once(f"{DETECT} {files} {one}")[0] == 1
+        ]
+        tried(line, said, steps=1 + len(alone), run=run_once)
     assert len(refused) > 40
 
 

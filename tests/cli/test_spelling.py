@@ -34,7 +34,7 @@ def test_the_library_names_no_options():
 
 
 def test_every_option_of_the_table_exists():
-    assert set(SPELLED.values()) <= OPTIONS
+    assert {option for spelled in SPELLED.values() for option in spelled} <= OPTIONS
     assert {"fdr", "id_columns", "n_jobs", "trusted"} <= set(SPELLED)
 
 
@@ -70,6 +70,13 @@ def test_an_option_is_spelled_as_it_was_declared():
         assert in_options("`toys=['a']`, `my_toy`") == "--my-toy a, --my-toy"
     finally:
         del SPELLED["toys"], SPELLED["my_toy"]
+
+
+def test_a_parameter_is_the_option_of_the_command_that_runs():
+    """`rows` is --rows of update, and --window of stream, whichever was imported first."""
+    for name, option in (("update", "--rows"), ("stream", "--window")):
+        with click.Context(main.get_command(None, name), info_name=name):
+            assert in_options("`rows`") == option
 
 
 def test_python_is_told_of_parameters(tmp_path):

@@ -77,8 +77,7 @@ def work() -> None:
     warnings.simplefilter("ignore")
     from reconform import ConformalDetector, ReconformError
     from reconform.files.marks import read_marks
-    from reconform.reporting.record import record
-    from reconform.reporting.record_page import render_record
+    from reconform.reporting.record import record, render_record
 
     day, marks, log = written()
     Path("day.csv").write_bytes(day)

@@ -12,8 +12,7 @@ import pytest
 from reconform import ConformalDetector
 from reconform.files.marks import read_marks
 from reconform.reporting import render, report
-from reconform.reporting.record import Run, TrackRecord
-from reconform.reporting.record_page import render_record
+from reconform.reporting.record import Run, TrackRecord, render_record
 
 pytest.importorskip("selenium", reason="needs Selenium: pip install selenium")
 

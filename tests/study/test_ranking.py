@@ -1,4 +1,4 @@
-"""Choose and compare: the ranking of a study, its recommendation, and files with labels."""
+"""Choose and compare: the ranking of a study, what it recommends, and files with labels."""
 
 from pathlib import Path
 
@@ -48,6 +48,9 @@ def test_differences_are_taken_draw_by_draw(rng):
     assert ranking[2].power.standard_error > 0.04
     near = [row.detector for row in ranking[1:] if not row.worse]
     assert [row.detector for row in ranking.equals] == near
+    advice = ranking.recommendation
+    assert "Recommended: best with full, which found" in advice
+    assert ("cannot be told apart from near with full" in advice) == bool(near)
 
 
 def test_power_that_is_bought_with_false_alarms_is_ranked_last():
@@ -103,13 +106,6 @@ def test_what_was_asked_for_and_cannot_be_is_said(data, tmp_path):
         Study([data], ["auto"], ["cv+"], SMALL).run(tmp_path / "nothing")
 
 
-def test_a_detector_that_looks_at_the_batch_is_run_by_full(data, tmp_path):
-    pytest.importorskip("pyod", reason="PyOD is optional: reconform[pyod]")
-    study = Study([data], [("pyod:ECOD", make_detector("pyod:ECOD"))], protocol=SMALL)
-    assert [row.method for row in study.run(tmp_path).ranking()] == ["full"]
-    assert [row.method for row in study.read(tmp_path).ranking()] == ["full"]
-
-
 def test_a_detector_that_looks_at_the_batch_may_be_fitted_on_it(data):
     pytest.importorskip("pyod", reason="PyOD is optional: reconform[pyod]")
     study = Study([data], [("pyod:ECOD", make_detector("pyod:ECOD"))], ["batch", "split"], SMALL)
@@ -132,9 +128,8 @@ def test_auto_is_not_run_twice_and_is_what_it_stands_for(data):
 def test_nothing_is_recommended_where_nothing_is_found(rng):
     X = rng.normal(size=(60, 2))
     study = Study([("noise", X, np.arange(60) % 6 == 0)], ["knn"], ["split"], SMALL).run()
-    advice = study.recommendation()
-    assert (advice.chosen, advice.python) == (None, None)
-    assert "no anomaly was found" in str(advice)
+    assert study.ranking().best is None
+    assert "no anomaly was found" in str(study.ranking())
 
 
 def test_a_frame_with_text_in_python(data):
@@ -143,7 +138,6 @@ def test_a_frame_with_text_in_python(data):
     frame.loc[::9, "a"] = None
     study = Study([("mine", frame, y)], ["knn", "iforest"], ["cv+"], SMALL).run()
     assert {row.detector for row in study.ranking()} == {"knn", "iforest"}
-    assert study.recommendation().python.startswith("ConformalDetector(Prepare('")
 
 
 @pytest.fixture

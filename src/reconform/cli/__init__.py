@@ -179,7 +179,7 @@ class Commands(click.Group):
 # its line in the help.
 HOMES = {
     "detect": ("detect", "Find the anomalies in NEW, given normal rows in REFERENCE."),
-    "clean": ("clean_command", "Review the most unusual rows of REFERENCE, and leave some out."),
+    "clean": ("feedback_command", "Review the most unusual rows of REFERENCE, and leave some out."),
     "fit": ("model_commands", "Fit a detector to the normal rows in REFERENCE and save it."),
     "score": ("model_commands", "Find the anomalies in NEW with a saved MODEL."),
     "check": ("model_commands", "Check NEW with a saved MODEL, for a schedule."),

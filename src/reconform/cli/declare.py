@@ -100,8 +100,8 @@ class Number(click.FloatRange):
 PROBABILITY = Number(0, 1, min_open=True, max_open=True)
 
 
-# The option that each parameter of the library has on the command line.
-SPELLED: dict[str, str] = {}
+# The options that each parameter of the library has on the command line: one in most commands.
+SPELLED: dict[str, list[str]] = {}
 
 # Parameters of methods, which `--set` takes.
 SET_BY = ("folds", "draws", "calibration", "repeats")
@@ -122,10 +122,9 @@ def option(
     **attributes
         As `click.option` takes them.
     """
-    flag = declarations[0]
-    SPELLED[declarations[-1].removeprefix("--").replace("-", "_")] = flag
-    for name in [library] if isinstance(library, str) else library or ():
-        SPELLED[name] = flag
+    own = declarations[-1].removeprefix("--").replace("-", "_")
+    for name in [own, library] if isinstance(library, str) else [own, *(library or ())]:
+        SPELLED.setdefault(name, []).append(declarations[0])
     return declarations, attributes
 
 
@@ -271,9 +270,10 @@ def _spell(found: re.Match[str]) -> str:
     running = _command()
     if name in SET_BY and (running is None or not _takes(running[1], f"--{name}")):
         return f"--set {name}" if value is None else f"--set {name}={value}"
-    option = SPELLED.get(name)
-    if option is None:
+    if name not in SPELLED:
         return name if value is None else f"{name} ({value})"
+    taken = (one for one in SPELLED[name] if running is not None and _takes(running[1], one))
+    option = next(taken, SPELLED[name][0])
     home = _home_of(option)
     option = option if home is None else f"reconform {home} {option}"
     return option if value in (None, "True") else f"{option} {_word(value)}"

@@ -42,24 +42,10 @@ from ..metrics import false_discovery_proportion, power
 from ..reporting import render, write_page
 from ..tables.cells import to_python
 from ..timeseries import WindowFeatures
+from . import options
 from .declare import PATH, Command, family, in_options
 from .judging import check_header, judge, weighing
-from .options import (
-    OVERWRITE,
-    REPORT,
-    Columns,
-    Deciding,
-    Files,
-    Fitting,
-    Writing,
-    compared_options,
-    deciding_options,
-    files_options,
-    fitting_options,
-    parallel,
-    voice_options,
-    writing_options,
-)
+from .options import Columns, Deciding, Files, Fitting, Writing, parallel
 from .output import Voice
 
 
@@ -200,12 +186,12 @@ def facts_of(reference: Table) -> dict[str, Any]:
 )
 @click.argument("reference", type=PATH)
 @click.argument("new", type=PATH)
-@deciding_options
-@writing_options
-@fitting_options
-@compared_options
-@files_options
-@voice_options
+@options.deciding
+@options.writing
+@options.fitting
+@options.compared
+@options.files
+@options.voice
 def detect(
     reference: str,
     new: str,
@@ -255,8 +241,8 @@ def detect(
 
 
 @click.command(cls=Command, examples=["reconform demo --report demo.html"])
-@family("asked", "Options", dict, [REPORT, OVERWRITE])
-@voice_options
+@family("asked", "Options", dict, [options.REPORT, options.OVERWRITE])
+@options.voice
 def demo(asked: dict[str, Any], voice: Voice) -> None:
     """Find malignant tumours among benign ones: no files are needed."""
     report, overwrite = asked["report"], asked["overwrite"]

@@ -38,7 +38,7 @@ from ..parallel import run_jobs
 from ..records import Plain, Reader, Writer, record_of, require
 from ..tables import Feature
 from ..timeseries import WINDOW
-from . import INPUT, sentence_of
+from . import INPUT, options, sentence_of
 from .declare import (
     MODEL,
     PATH,
@@ -49,28 +49,10 @@ from .declare import (
     flag,
     in_options,
     names_typed,
-    option,
 )
 from .detect import facts_of, fit_detector, read_rows
 from .judging import exit_code, judge
-from .options import (
-    FAILURES,
-    JOBS,
-    OVERWRITE,
-    Columns,
-    Deciding,
-    Files,
-    Fitting,
-    Writing,
-    checking_options,
-    deciding_options,
-    files_options,
-    fitting_options,
-    parallel,
-    reference_options,
-    voice_options,
-    writing_options,
-)
+from .options import FAILURES, Columns, Deciding, Files, Fitting, Writing, column, parallel
 from .output import Voice, check_separate, console, one_line
 
 # Where it stands among the extras of a model file.
@@ -110,23 +92,21 @@ class Remembered:
     time: str | None = None
     unit: str | None = None
 
+    @property
+    def aside(self) -> dict[str, str]:
+        """Columns that are no features."""
+        named = {"group": self.group, "time": self.time, "unit": self.unit}
+        return {name: one for name, one in named.items() if one not in (None, WINDOW)}
+
     def typed(self, method: str | None) -> dict[str, Any]:
         """How the reference was read and used, as options are typed: for advised commands."""
-        typed: dict[str, Any] = {
-            "reference": self.reference,
-            "detector": self.detector,
-        }
+        typed: dict[str, Any] = {"reference": self.reference, "detector": self.detector}
         if self.unit is None:  # whose features are made of other columns
             names = list(dict.fromkeys(f.column for f in self.features))
             typed["columns"] = [names_typed(names)]
         typed |= {"method": method} if method in ("full", "split") else {}
         typed |= {"id_columns": [names_typed(self.id_columns)]} if self.id_columns else {}
-        aside = {name: one for name, one in self._aside().items() if one not in (None, WINDOW)}
-        return typed | aside
-
-    def _aside(self) -> dict[str, str | None]:
-        """Columns that are no features."""
-        return {"group": self.group, "time": self.time, "unit": self.unit}
+        return typed | self.aside
 
 
 def remembered(info: ModelInfo) -> Remembered | None:
@@ -177,7 +157,7 @@ saving_options = family(
     Saving,
     [
         file("--model", "Save the model here; by custom its name ends in .rcad.", required=True),
-        OVERWRITE,
+        options.OVERWRITE,
     ],
 )
 
@@ -187,31 +167,30 @@ _TRUST = flag(
     "made them; 'reconform inspect' names them.",
     library="trusted",
 )
-_GROUP = option(
-    "--group",
-    library=("group_column", "groups"),
-    metavar="COL",
-    show_default="as fitted",
-    help="Read the groups of the new rows from this column, for a model that was fitted with "
-    "groups.",
-)
-_TIME = option(
-    "--time",
-    library="times",
-    metavar="COL",
-    show_default="as fitted",
-    help="Use this column as the time of each row; 'rows' if rows are in time order.",
-)
-_UNIT = option(
-    "--unit",
-    library=("units", "unit_column"),
-    metavar="COL",
-    show_default="as fitted",
-    help="Read the units of the new rows from this column, for a model that was fitted on units.",
-)
+_ASIDE = [
+    column(
+        "--group",
+        "Read the groups of the new rows from this column, for a model that was fitted with "
+        "groups.",
+        library=("group_column", "groups"),
+        show_default="as fitted",
+    ),
+    column(
+        "--time",
+        "Use this column as the time of each row; 'rows' if rows are in time order.",
+        library="times",
+        show_default="as fitted",
+    ),
+    column(
+        "--unit",
+        "Read the units of the new rows from this column, for a model that was fitted on units.",
+        library=("units", "unit_column"),
+        show_default="as fitted",
+    ),
+]
 # A stream has no groups.
-loading_options = family("loading", "Model", dict, [_TRUST, JOBS])
-judging_options = family("loading", "Model", dict, [_TRUST, _GROUP, _TIME, _UNIT, JOBS])
+loading_options = family("loading", "Model", dict, [_TRUST, options.JOBS])
+judging_options = family("loading", "Model", dict, [_TRUST, *_ASIDE, options.JOBS])
 
 
 @click.command(
@@ -220,11 +199,11 @@ judging_options = family("loading", "Model", dict, [_TRUST, _GROUP, _TIME, _UNIT
 )
 @click.argument("reference", type=PATH)
 @saving_options
-@fitting_options
-@deciding_options
-@reference_options
-@files_options
-@voice_options
+@options.fitting
+@options.deciding
+@options.reference
+@options.files
+@options.voice
 def fit(
     reference: str,
     saving: Saving,
@@ -294,11 +273,11 @@ def fit(
 )
 @click.argument("model", type=PATH)
 @click.argument("new", type=PATH)
-@deciding_options
-@writing_options
-@files_options
+@options.deciding
+@options.writing
+@options.files
 @judging_options
-@voice_options
+@options.voice
 def score(
     model: str,
     new: str,
@@ -376,9 +355,9 @@ def _voice(quiet: bool) -> Voice:
 )
 @click.argument("model", type=PATH)
 @click.argument("new", type=PATH)
-@checking_options
-@deciding_options
-@files_options
+@options.checking
+@options.deciding
+@options.files
 @judging_options
 @family(
     "moving",
@@ -523,7 +502,7 @@ def judge_with(
 
 @click.command(cls=Command, examples=["reconform inspect plant.rcad"])
 @click.argument("model", type=PATH)
-@voice_options
+@options.voice
 def inspect(model: str, voice: Voice) -> None:
     """Say what is in a saved MODEL. Nothing in it is run."""
     info = models.inspect(model)
@@ -548,20 +527,13 @@ def _lines(info: ModelInfo) -> list[str]:
 
 
 def _said(known: Remembered) -> str:
-    """What runs with the model take up, as options."""
-    options = [f"--id {','.join(known.id_columns)}"] if known.id_columns else []
-    options += [f"--group {known.group}"] if known.group is not None else []
-    options += [f"--time {known.time}"] if known.time is not None else []
-    options += [f"--unit {known.unit}"] if known.unit not in (None, WINDOW) else []
-    decision = known.deciding.parameters().items()
+    """What runs with the model take up, as options; 3 false alarms, not 3.0."""
+    given = {"id": ",".join(known.id_columns)} if known.id_columns else {}
+    given |= known.aside | known.deciding.parameters()
     return " ".join(
-        [*options, *(f"--{name.replace('_', '-')} {_typed(value)}" for name, value in decision)]
+        f"--{name.replace('_', '-')} {value:g}" if isinstance(value, float) else f"--{name} {value}"
+        for name, value in given.items()
     )
-
-
-def _typed(value: Any) -> str:
-    """A value as it is typed: 3 false alarms, not 3.0."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _columns(info: ModelInfo, known: Remembered | None) -> str:

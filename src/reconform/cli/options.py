@@ -81,6 +81,11 @@ def _columns_option(
     )
 
 
+def column(name: str, help: str, **attributes: Any) -> Given:
+    """Declare an option that takes the name of a column."""
+    return option(name, metavar="COL", help=help, **attributes)
+
+
 # --- the families --------------------------------------------------------------------------------
 
 
@@ -184,9 +189,7 @@ ANOMALIES = file(
     "Use known anomalies from elsewhere, a table with the columns of the reference: they "
     "improve scores and choices and are never used to calibrate. For auto, contrast and learned.",
 )
-fitting_options = family(
-    "fitting", "Detector and method", Fitting, [*_fitting("auto", "auto"), ANOMALIES]
-)
+fitting = family("fitting", "Detector and method", Fitting, [*_fitting("auto", "auto"), ANOMALIES])
 
 
 def parallel(jobs: int | None) -> AbstractContextManager[Any]:
@@ -270,7 +273,7 @@ def fdr_option(default: float | str) -> Given:
     )
 
 
-deciding_options = family(
+deciding = family(
     "deciding",
     "Decision",
     Deciding,
@@ -364,50 +367,39 @@ _MARKS = file(
     "'reconform clean'. May be repeated.",
     multiple=True,
 )
-reviewed_options = family("columns", "Columns", Columns, [*_COLUMNS, _MARKS])
-_LABEL = option(
+reviewed = family("columns", "Columns", Columns, [*_COLUMNS, _MARKS])
+_LABEL = column(
     "--label",
-    metavar="COL",
-    help="Use only the rows of REFERENCE that this column labels as normal (1 or true for "
+    "Use only the rows of REFERENCE that this column labels as normal (1 or true for "
     "anomalies, 0 or false for normal rows); it is no feature.",
 )
-_TIME = option(
-    "--time",
-    library="times",
-    metavar="COL",
-    help="Use this column of both files as the time of each row, not as a feature; 'rows' if rows "
-    "are in time order. Without --unit, windows of rows are judged by what forecasts miss of them.",
-)
-_SERIES = option(
-    "--series",
-    metavar="COL",
-    help="Read several series from one file, told apart by this column, for --time.",
-)
-_WINDOW = count(
-    "--window",
-    "10 to 60, by the number of rows",
-    "Judge windows of N rows, for --time; 1 for rows one by one.",
-)
-_UNIT = option(
-    "--unit",
-    library=("units", "unit_column"),
-    metavar="COL",
-    help="Judge units of rows as a whole: the runs, charges or patients in this column of both "
-    "files, or the periods of a column of times, such as when:day. A unit becomes one row of "
-    "features, and must not be in both files.",
-)
-_GROUPS = [
-    option(
+_ASIDE = [
+    column(
         "--group",
-        library=("group_column", "groups"),
-        metavar="COL",
-        help="Compare a row with reference rows of its own group only, by this column of both "
+        "Compare a row with reference rows of its own group only, by this column of both "
         "files, such as the type of machine; one list is made of all groups.",
+        library=("group_column", "groups"),
     ),
-    _TIME,
-    _SERIES,
-    _WINDOW,
-    _UNIT,
+    column(
+        "--time",
+        "Use this column of both files as the time of each row, not as a feature; 'rows' if rows "
+        "are in time order. Without --unit, windows of rows are judged by what forecasts miss of "
+        "them.",
+        library="times",
+    ),
+    column("--series", "Read several series from one file, told apart by this column, for --time."),
+    count(
+        "--window",
+        "10 to 60, by the number of rows",
+        "Judge windows of N rows, for --time; 1 for rows one by one.",
+    ),
+    column(
+        "--unit",
+        "Judge units of rows as a whole: the runs, charges or patients in this column of both "
+        "files, or the periods of a column of times, such as when:day. A unit becomes one row of "
+        "features, and must not be in both files.",
+        library=("units", "unit_column"),
+    ),
 ]
 _SHIFT = _columns_option(
     "--shift",
@@ -422,8 +414,8 @@ _PREPARE = flag(
     "Let values be missing, and columns have other labels, in rows to come although none are in "
     f"REFERENCE; numbers are brought to one scale for {scale_matters_to()}.",
 )
-reference_options = family("columns", "Columns", Columns, [*_READ, _PREPARE, *_GROUPS])
-compared_options = family("columns", "Columns", Columns, [*_READ, _SHIFT, *_GROUPS])
+reference = family("columns", "Columns", Columns, [*_READ, _PREPARE, *_ASIDE])
+compared = family("columns", "Columns", Columns, [*_READ, _SHIFT, *_ASIDE])
 
 
 @dataclass
@@ -479,7 +471,7 @@ def ids_option(help: str) -> Given:
     return _columns_option("--id", help, parameter="id_columns")
 
 
-files_options = family(
+files = family(
     "files",
     "Files",
     Files,
@@ -624,10 +616,10 @@ FAIL_ON = option(
     default="anomalies,broken",
     show_default=True,
 )
-writing_options = family("writing", "Results", Writing, _WRITING)
-checking_options = family("writing", "Results", Writing, [*_WRITING, FAIL_ON])
+writing = family("writing", "Results", Writing, _WRITING)
+checking = family("writing", "Results", Writing, [*_WRITING, FAIL_ON])
 
-voice_options = family(
+voice = family(
     "voice",
     "Messages",
     Voice,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,13 +32,9 @@ from ..stream import (
 )
 from ..stream.state import DecisionStream, Delivery
 from ..timeseries import IN_ROWS, WindowFeatures
-from .declare import PATH, Command, Number, choice, count, family, flag, in_options, option, share
+from .declare import PATH, Command, Number, choice, count, family, flag, in_options, option
 from .model_commands import loading_options, remembered
-from .options import (
-    fdr_option,
-    ids_option,
-    parallel,
-)
+from .options import fdr_option, ids_option, parallel
 from .output import STDOUT, Voice, check_separate, complain
 
 # The words that a decision has, in the order in which they are written.
@@ -55,7 +52,6 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "window": (WINDOWS,),
     "procedure": (WINDOWS,),
     "fdr": (WINDOWS, DECAY),
-    "confidence": (BUDGET,),
 }
 
 
@@ -69,7 +65,6 @@ class Flagging:
     window: int | None
     fdr: float | None
     procedure: str | None
-    confidence: float | None
 
     def __post_init__(self) -> None:
         for name, owners in OWNERS.items():
@@ -83,7 +78,7 @@ class Flagging:
     def make(self, cad: ConformalDetector, journal: Path | None) -> DecisionStream:
         """Begin a stream, or go on with one that has a journal."""
         if self.by == BUDGET:
-            given = self.given("false_alarms", "per", "confidence")
+            given = self.given("false_alarms", "per")
             return FalseAlarmBudget(cad, **given, journal=journal)
         if self.by == DECAY:
             return DecayingMemory(cad, **self.given("fdr"), journal=journal)
@@ -117,17 +112,8 @@ flagging_options = family(
             help="Expect at most this many false alarms: in --per rows (budget), or in each window "
             "(windows), instead of --fdr.",
         ),
-        count(
-            "--per",
-            "1000",
-            "Count --false-alarms in N rows; for budget.",
-        ),
-        count(
-            "--window",
-            "200",
-            "Put N rows into each window; for windows.",
-            library="rows",
-        ),
+        count("--per", "1000", "Count --false-alarms in N rows; for budget."),
+        count("--window", "200", "Put N rows into each window; for windows.", library="rows"),
         fdr_option("0.1"),
         choice(
             "--procedure",
@@ -135,7 +121,6 @@ flagging_options = family(
             None,
             "Use this procedure on each window; bh by default.",
         ),
-        share("--confidence", "0.9", "Use this confidence for the certificate of budget."),
     ],
 )
 
@@ -246,93 +231,19 @@ def stream(
     info = models.inspect(model)
     with parallel(loading["jobs"]):
         cad = models.load(info.path, trusted=loading["trust_objects"])
-        if cad.judges_windows:
-            windows = _Windows(cad, flagging, incoming, voice)
-            with suppress(BrokenPipeError):
-                windows.to_the_end(source)
-            windows.sum_up()
-            return
-        reader = incoming.reader(cad, info)
-        journal = None if incoming.journal is None else Path(incoming.journal)
-        with voice.gathering_warnings():
-            warnings.simplefilter("ignore", OutlookWarning)
-            decisions = flagging.make(cad, journal)
-        try:
-            delivery = Delivery(decisions, incoming.start)
-            voice.note(in_options(decisions.outlook))
-            voice.note(in_options(decisions.promise))
-            if delivery.known:
-                voice.note(
-                    f"{incoming.journal} has {delivery.known:,} rows; the first line is taken for "
-                    f"row {incoming.start:,}."
-                )
-            run = _Session(delivery, reader, voice, skips=incoming.on_error == "skip")
+        with ExitStack() as stack:
+            if cad.judges_windows:
+                run: _Run = _Windows(cad, flagging, incoming, voice)
+            else:
+                reader = incoming.reader(cad, info)
+                journal = None if incoming.journal is None else Path(incoming.journal)
+                with voice.gathering_warnings():
+                    warnings.simplefilter("ignore", OutlookWarning)
+                    decisions = stack.enter_context(closing(flagging.make(cad, journal)))
+                run = _Rows(decisions, reader, voice, incoming)
             with suppress(BrokenPipeError):  # nobody reads any more: that is the end
                 run.to_the_end(source)
-            run.sum_up()
-        finally:
-            decisions.close()
-
-
-class _Windows:
-    """One run of the command with a model of windows: rows in, windows out."""
-
-    def __init__(
-        self, cad: ConformalDetector, flagging: Flagging, incoming: Incoming, voice: Voice
-    ) -> None:
-        if flagging.by != BUDGET or flagging.confidence is not None or incoming.journal is not None:
-            raise click.UsageError(
-                "a model of windows is decided by a budget, without --confidence and --journal."
-            )
-        known = cad.state_.units
-        assert isinstance(known, WindowFeatures)
-        self.time, self.by = known.time, known.by
-        self.beside = [name for name in (self.time, self.by) if name not in (IN_ROWS, "")]
-        reader = LineReader(known.columns, self.beside, format=incoming.format)
-        self.reader, self.voice, self.skips = reader, voice, incoming.on_error == "skip"
-        with voice.gathering_warnings():
-            warnings.simplefilter("ignore", OutlookWarning)  # which is said below
-            self.stream = WindowStream(cad, **flagging.given("false_alarms", "per"))
-        self.rows = self.windows = self.skipped = 0
-
-    def to_the_end(self, source: IO[bytes]) -> None:
-        """Read and decide until the input ends; then about the rows that wait."""
-        self.voice.note(in_options(self.stream.outlook))
-        self.voice.note(in_options(self.stream.guarantee))
-        for lines in blocks_of_lines(source):
-            with self.voice.gathering_warnings():
-                block = self.reader.read(lines)
-            if block.errors and not self.skips:
-                self._decide(block.before(block.errors[0].line or 0))
-                raise block.errors[0]
-            for error in block.errors:
-                self.skipped += 1
-                complain(in_options(str(error)), label="Skipped: ")
-            self._decide(block)
-        self._write(self.stream.flush())
-
-    def sum_up(self) -> None:
-        """Say how many rows, windows and events there were."""
-        self.voice.note(
-            f"{self.rows:,} rows in {self.windows:,} windows decided, {self.stream.events:,} "
-            f"events; {self.skipped:,} lines skipped."
-        )
-
-    def _decide(self, block: Block) -> None:
-        if not block.lines:
-            return
-        columns = {name: [row[name] for row in block.carried] for name in self.beside}
-        times, series = columns.get(self.time), columns.get(self.by)
-        seconds = None if times is None else seconds_of(times, len(block.X))
-        self.rows += len(block.X)
-        self._write(self.stream.add(block.X, seconds, series))
-
-    def _write(self, told: list[DecidedWindow]) -> None:
-        for one in told:
-            said = {"anomaly" if k == "flagged" else k: v for k, v in asdict(one).items()}
-            print(json.dumps({k: v for k, v in said.items() if v not in (None, "", ())}))
-        self.windows += len(told)
-        sys.stdout.flush()
+            voice.note(str(run))
 
 
 def _standard_input() -> IO[bytes]:
@@ -342,17 +253,12 @@ def _standard_input() -> IO[bytes]:
     return buffer
 
 
-class _Session:
+class _Run:
     """One run of the command: lines in, decisions out."""
 
-    def __init__(
-        self, delivery: Delivery, reader: LineReader, voice: Voice, *, skips: bool
-    ) -> None:
-        self.delivery, self.reader, self.voice, self.skips = delivery, reader, voice, skips
-        self.skipped = 0
-        self.rows = 0
-        self.flagged = 0
-        self._about: dict[int, tuple[int, dict[str, Any]]] = {}  # line and identifiers, by row
+    def __init__(self, reader: LineReader, voice: Voice, incoming: Incoming) -> None:
+        self.reader, self.voice, self.skips = reader, voice, incoming.on_error == "skip"
+        self.rows = self.skipped = 0
 
     def to_the_end(self, source: IO[bytes]) -> None:
         """Read and decide until the input ends."""
@@ -362,40 +268,28 @@ class _Session:
             bad = block.errors[0] if block.errors and not self.skips else None
             if bad is not None:
                 block = block.before(bad.line or 0)
-            self._decide(block)
+            if block.lines:
+                with self.voice.gathering_warnings():
+                    self.decide(block)
             if bad is not None:
-                self._write(self.delivery.finish())
+                self.finish(cut_short=True)
                 raise bad
             for error in block.errors:
                 self._skip(error)
-        self._write(self.delivery.finish())
+        self.finish(cut_short=False)
 
-    def _decide(self, block: Block) -> None:
-        if not block.lines:
-            return
-        about = zip(block.lines, block.carried, strict=True)
-        self._about |= enumerate(about, start=self.delivery.next_row)
-        with self.voice.gathering_warnings():
-            told = self.delivery.add(block.X, checked=True)
-        self._write(told)
+    def decide(self, block: Block) -> None:
+        """Take some rows, and write what is decided with them."""
+        raise NotImplementedError
 
-    def _write(self, told: list[dict[str, Any]]) -> None:
-        if not told:
-            return
-        out = []
+    def finish(self, *, cut_short: bool) -> None:
+        """Write what is decided when no more rows come."""
+        raise NotImplementedError
+
+    def write(self, told: Sequence[Mapping[str, Any]]) -> None:
+        """Write decisions, in ASCII: right whatever the encoding."""
         for one in told:
-            line, carried = self._about.pop(one["row"], (None, {}))
-            written: dict[str, Any] = {}
-            for word in WORDS:
-                value = line if word == "line" else one.get(word)
-                if value is not None:
-                    written[word] = value
-                if word == "line":
-                    written |= carried
-            out.append(json.dumps(written))  # in ASCII: right whatever the encoding
-            self.flagged += one["anomaly"]
-        self.rows += len(told)
-        sys.stdout.write("\n".join(out) + "\n")
+            print(json.dumps(one))
         sys.stdout.flush()
 
     def _skip(self, error: InputError) -> None:
@@ -405,8 +299,101 @@ class _Session:
         if self.skipped == MOST_SENTENCES and not self.voice.quiet:
             complain("further lines that cannot be used are only counted.", label="Skipped: ")
 
-    def sum_up(self) -> None:
-        """Say how many rows and lines there were."""
-        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
-        lines = "1 line" if self.skipped == 1 else f"{self.skipped:,} lines"
-        self.voice.note(f"{rows} decided, {self.flagged:,} flagged; {lines} skipped.")
+
+class _Windows(_Run):
+    """With a model of windows: rows in, windows out."""
+
+    def __init__(
+        self, cad: ConformalDetector, flagging: Flagging, incoming: Incoming, voice: Voice
+    ) -> None:
+        if flagging.by != BUDGET or incoming.journal is not None:
+            raise click.UsageError("a model of windows is decided by a budget, without --journal.")
+        known = cad.state_.units
+        assert isinstance(known, WindowFeatures)
+        self.time, self.by = known.time, known.by
+        self.beside = [name for name in (self.time, self.by) if name not in (IN_ROWS, "")]
+        reader = LineReader(known.columns, self.beside, format=incoming.format)
+        super().__init__(reader, voice, incoming)
+        with voice.gathering_warnings():
+            warnings.simplefilter("ignore", OutlookWarning)  # which is said below
+            self.stream = WindowStream(cad, **flagging.given("false_alarms", "per"))
+        self.windows = 0
+        voice.note(in_options(self.stream.outlook))
+        voice.note(in_options(self.stream.guarantee))
+
+    def decide(self, block: Block) -> None:
+        """Add the rows, with their times and series."""
+        columns = {name: [row[name] for row in block.carried] for name in self.beside}
+        times, series = columns.get(self.time), columns.get(self.by)
+        seconds = None if times is None else seconds_of(times, len(block.X))
+        self.rows += len(block.X)
+        self._tell(self.stream.add(block.X, seconds, series))
+
+    def finish(self, *, cut_short: bool) -> None:
+        """Decide about the rows that wait, unless more may come after what is wrong."""
+        if not cut_short:
+            self._tell(self.stream.flush())
+
+    def _tell(self, decided: list[DecidedWindow]) -> None:
+        self.windows += len(decided)
+        every = [
+            {("anomaly" if k == "flagged" else k): v for k, v in vars(d).items()} for d in decided
+        ]
+        self.write([{k: v for k, v in one.items() if v not in (None, "", ())} for one in every])
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows:,} rows in {self.windows:,} windows decided, {self.stream.events:,} "
+            f"events; {_counted(self.skipped, 'line')} skipped."
+        )
+
+
+class _Rows(_Run):
+    """With any other model: rows in, rows out."""
+
+    def __init__(
+        self,
+        decisions: DecisionStream,
+        reader: LineReader,
+        voice: Voice,
+        incoming: Incoming,
+    ) -> None:
+        super().__init__(reader, voice, incoming)
+        self.delivery = Delivery(decisions, incoming.start)
+        self.flagged = 0
+        self._about: dict[int, tuple[int, dict[str, Any]]] = {}  # line and identifiers, by row
+        voice.note(in_options(decisions.outlook))
+        voice.note(in_options(decisions.promise))
+        if self.delivery.known:
+            voice.note(
+                f"{incoming.journal} has {self.delivery.known:,} rows; the first line is taken for "
+                f"row {incoming.start:,}."
+            )
+
+    def decide(self, block: Block) -> None:
+        """Add the rows, which may have been decided before."""
+        about = zip(block.lines, block.carried, strict=True)
+        self._about |= enumerate(about, start=self.delivery.next_row)
+        self._tell(self.delivery.add(block.X, checked=True))
+
+    def finish(self, *, cut_short: bool) -> None:
+        """Decide about the rows that wait for their window."""
+        self._tell(self.delivery.finish())
+
+    def _tell(self, decided: list[dict[str, Any]]) -> None:
+        self.rows += len(decided)
+        self.flagged += sum(one["anomaly"] for one in decided)
+        told = []
+        for one in decided:
+            line, carried = self._about.pop(one["row"], (None, {}))
+            known = {"row": one["row"], **({} if line is None else {"line": line}), **carried}
+            told.append(known | {word: one[word] for word in WORDS if one.get(word) is not None})
+        self.write(told)
+
+    def __str__(self) -> str:
+        rows, lines = _counted(self.rows, "row"), _counted(self.skipped, "line")
+        return f"{rows} decided, {self.flagged:,} flagged; {lines} skipped."
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"

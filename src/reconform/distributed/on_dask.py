@@ -27,7 +27,7 @@ from ..errors import ReconformError
 from ..scan import Parts, RowsPart
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
-from .rows import (
+from . import (
     NO_ROWS,
     RESULTS,
     DistributedRows,

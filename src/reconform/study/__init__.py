@@ -1,17 +1,18 @@
 """The paper's evaluation on any labelled rows: protocol, ranking, recommendation.
 
 >>> from reconform.study import Protocol, Study
->>> study = Study(["pumps.csv", "valves.csv"], ["knn"], ["split", "cv+"], Protocol(draws=3))
+>>> mine = ("mine", [[1.0], [1.1], [9.9]], [0, 0, 1])
+>>> study = Study([mine], ["knn"], ["split", "cv+"], Protocol(draws=3))
 >>> study.protocol.draws
 3
 """
 
 from __future__ import annotations
 
-from .datasets import Dataset, make_dataset, read
 from .protocol import Protocol
-from .ranked import Cell, Estimate, Ranked, Ranking, Recommendation, summarise
+from .ranked import Cell, Estimate, Ranked, Ranking, summarise
 from .runner import OWN_DETECTORS, OWN_METHODS, Study
+from .subjects import Dataset, make_dataset
 
 __all__ = [
     "OWN_DETECTORS",
@@ -22,9 +23,7 @@ __all__ = [
     "Protocol",
     "Ranked",
     "Ranking",
-    "Recommendation",
     "Study",
     "make_dataset",
-    "read",
     "summarise",
 ]

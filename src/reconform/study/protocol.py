@@ -17,7 +17,7 @@ from ..arrays import BoolArray, IndexArray, RankArray
 from ..errors import ReconformError, check_count
 from ..metrics import false_shares, found_shares
 from ..statistics.exact import exact_fraction
-from .datasets import Dataset
+from .subjects import Dataset
 
 # The smallest value of each count, and which of them may be None.
 LEAST = {

@@ -23,25 +23,24 @@ import pyarrow as pa
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 
-from ..atomic import sweep, write_atomic
+from ..atomic import write_atomic
 from ..detector import ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.prepare import prepared
 from ..errors import ReconformError, ReferenceWarning
-from ..files import TableOptions
-from ..files.reading import USUAL
 from ..fitter import method_for_rows
-from ..methods import BySize, Full, Jackknife
+from ..methods import BySize, Jackknife
 from ..parallel import track
-from .datasets import Dataset, resolve_datasets
 from .protocol import MODELS, Protocol, Sizes, conditional_fdr_and_power, name_key
-from .ranked import Cell, Ranking, Recommendation, rank, recommend, summarise
+from .ranked import Cell, Ranking, rank, summarise
 from .subjects import (
+    Dataset,
     Labelled,
     Reading,
     describe,
     method_to_fit,
     name_of,
+    resolve_datasets,
     resolve_detectors,
     resolve_readings,
 )
@@ -51,9 +50,6 @@ PAPER_PROTOCOL = Protocol()
 OWN_DETECTORS = ("auto", "knn", "iforest", "inne", "lof", "mahalanobis", "kde")
 OWN_METHODS = ("auto", "split", "cv+", "jab+")
 
-
-# Of a detector that none of the methods of our own can do: it takes all of them.
-FALLBACK = Reading("full", Full())
 
 Identity = dict[str, Any]
 
@@ -210,16 +206,12 @@ def identity(
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The parameters of a study, resolved and checked; what is left to do of it.
-
-    `fallback` is the method of a detector that none of the others can do.
-    """
+    """The parameters of a study, resolved and checked; what is left to do of it."""
 
     protocol: Protocol
     datasets: list[Dataset]
     detectors: list[Labelled]
     readings: list[Reading]
-    fallback: Reading | None = None
     left_out: LeftOut = field(default_factory=dict)
     sizes: dict[str, Sizes] = field(default_factory=dict)
 
@@ -248,11 +240,8 @@ class Schedule:
             resolved = resolve_detector(fitted_as(detector, dataset))
             meant = describe(method_for_rows(BySize(), resolved, self.sizes[dataset.name].train))
             given = [reading for reading in given if describe(reading.method) != meant]
-        for readings in (given, [] if self.fallback is None else [self.fallback]):
-            labels = dataset.name, detector.label
-            if possible := [r for r in readings if (*labels, r.label) not in self.left_out]:
-                return possible
-        return []
+        labels = dataset.name, detector.label
+        return [reading for reading in given if (*labels, reading.label) not in self.left_out]
 
     def select(self, there: Mapping[Key, StoredResult]) -> list[StoredResult]:
         """Results of this study among those of a store, in the study's order.
@@ -317,29 +306,22 @@ class Study(BaseEstimator):
     Parameters
     ----------
     datasets : sequence
-        Paths of ``.npz``, ``.csv`` or ``.parquet`` files, or ``(name, X, y)``.
+        ``(name, X, y)`` each: rows as an array or a frame, and 1 or True for every outlier.
+        Detectors are prepared for frames with text, dates or missing values.
     detectors : sequence, optional
         Whatever `ConformalDetector` takes, or ``(label, detector)`` pairs. By default
         ``"auto"`` and six others of ours.
     methods : sequence, optional
         Names as in `ConformalDetector`, ``"jackknife-pooled"``, ``"cv-pooled"``,
         ``"jab-pooled"``, method objects, or ``(label, method)`` pairs. By default ``"auto"``,
-        ``"split"``, ``"cv+"`` and ``"jab+"``, and ``"full"`` for a detector that none of these can
-        do.
+        ``"split"``, ``"cv+"`` and ``"jab+"``.
     protocol : Protocol, optional
         Levels, sizes, draws and the seed; by default the paper's.
-    label : str, default="label"
-        Label column of tables in files: 1 for outliers, 0 for normal rows.
-    tables : TableOptions, optional
-        Which columns of tables are used, and how (`reconform.files.TableOptions`). Detectors are
-        prepared for tables and frames with text, dates or missing values.
 
     Attributes
     ----------
     left_out_ : dict of (data set, detector, method) to str
         Why a detector cannot go with a method.
-    prepares_ : bool
-        Whether detectors are prepared for some of the data.
     results_ : pyarrow.Table
         One row per (data set, detector, method, draw), with ``cfdr`` and ``cpower``.
 
@@ -365,16 +347,11 @@ class Study(BaseEstimator):
         detectors: Sequence[Any] | None = None,
         methods: Sequence[Any] | None = None,
         protocol: Protocol = PAPER_PROTOCOL,
-        *,
-        label: str = "label",
-        tables: TableOptions = USUAL,
     ) -> None:
         self.datasets = datasets
         self.detectors = detectors
         self.methods = methods
         self.protocol = protocol
-        self.label = label
-        self.tables = tables
 
     def run(
         self,
@@ -407,22 +384,20 @@ class Study(BaseEstimator):
             with tempfile.TemporaryDirectory(prefix="reconform-") as own:
                 return self.run(own, n_jobs=n_jobs, verbose=verbose)
         schedule, folder = self._schedule(), Store(store)
-        sweep(folder.folder)
         there = folder.results()
         schedule.select(there)
-        # What is refused changes what there is to be run: the last resort comes in a second round.
-        while tasks := list(schedule.missing(there, folder)):
-            several = track(
-                Parallel(n_jobs, return_as="generator_unordered")(
-                    delayed(task.run)() for task in tasks
-                ),
-                total=len(tasks),
-                label="fits and draws of the study",
-                verbose=verbose,
-            )
-            for finished, refused in several:
-                schedule.left_out.update(refused)
-                there.update((result.key, result) for result in finished)
+        tasks = list(schedule.missing(there, folder))
+        several = track(
+            Parallel(n_jobs, return_as="generator_unordered")(
+                delayed(task.run)() for task in tasks
+            ),
+            total=len(tasks),
+            label="fits and draws of the study",
+            verbose=verbose,
+        )
+        for finished, refused in several:
+            schedule.left_out.update(refused)
+            there.update((result.key, result) for result in finished)
         self.left_out_ = schedule.left_out
         found = schedule.select(there)
         if self.left_out_ and not found:
@@ -431,29 +406,6 @@ class Study(BaseEstimator):
             for sentence in _left_out(self.left_out_):
                 warnings.warn(sentence, ReferenceWarning, stacklevel=2)
         self.results_ = results_table(found)
-        return self
-
-    def read(self, store: str | os.PathLike[str]) -> Self:
-        """Read what a store has of this study, without running anything.
-
-        Parameters
-        ----------
-        store : path
-
-        Returns
-        -------
-        Study
-            Itself, with `results_`.
-        """
-        schedule, there = self._schedule(), Store(store).results()
-        known = {key[:3] for key in there}
-        for dataset in schedule.datasets:
-            for detector in schedule.detectors:
-                for reading in schedule.readings_for(dataset, detector):
-                    key = (dataset.name, detector.label, reading.label)
-                    if key not in known:
-                        schedule.left_out[key] = "it is not in the store"
-        self.results_ = results_table(schedule.select(there))
         return self
 
     def cells(self) -> list[Cell]:
@@ -481,47 +433,22 @@ class Study(BaseEstimator):
         self._check_run()
         return rank(self.results_, fdr=float(self.protocol.fdr))
 
-    def recommendation(self) -> Recommendation:
-        """Say what to use: the first of the ranking, in a sentence and as a line of Python.
-
-        Returns
-        -------
-        Recommendation
-        """
-        return recommend(
-            self.ranking(),
-            resolve_detectors(self._detectors()),
-            [*self._readings(), FALLBACK],
-            prepare=self.prepares_,
-        )
-
     def _check_run(self) -> None:
         if not hasattr(self, "results_"):
-            raise ReconformError(
-                "this study has no results yet; call run(store), or read(store) for those that a "
-                "store has already."
-            )
+            raise ReconformError("this study has no results yet; call run(store).")
 
     def _schedule(self) -> Schedule:
         """Resolve and check every parameter before anything is run."""
-        datasets = resolve_datasets(self.datasets, self.label, options=self.tables)
-        self.prepares_ = any(one.features is not None for one in datasets)
+        methods = OWN_METHODS if self.methods is None else self.methods
         return Schedule(
             self.protocol,
-            datasets,
-            resolve_detectors(self._detectors()),
-            self._readings(),
-            fallback=FALLBACK if self.methods is None else None,
-        )
-
-    def _detectors(self) -> Sequence[Any]:
-        return OWN_DETECTORS if self.detectors is None else self.detectors
-
-    def _readings(self) -> list[Reading]:
-        return resolve_readings(
-            OWN_METHODS if self.methods is None else self.methods,
-            folds=self.protocol.folds,
-            bootstrap_draws=self.protocol.bootstrap_draws,
+            resolve_datasets(self.datasets),
+            resolve_detectors(OWN_DETECTORS if self.detectors is None else self.detectors),
+            resolve_readings(
+                methods,
+                folds=self.protocol.folds,
+                bootstrap_draws=self.protocol.bootstrap_draws,
+            ),
         )
 
 

@@ -1,4 +1,4 @@
-"""What a study compares: detectors and methods, each under a label.
+"""What a study compares, each under a label: data sets, detectors and methods.
 
 The same models can be read in three ways. "jab", "jab+" and "jab-pooled" all come from one set of
 bootstrap models, so a study fits those once and asks them three questions.
@@ -10,14 +10,149 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, clone
 
+from ..arrays import BoolArray, FloatArray, IndexArray
 from ..detectors import DETECTORS, resolve_detector
 from ..errors import ReconformError
+from ..frames import frame_as_it_is
+from ..intake import Coded, preparing
 from ..methods import Bootstrap, CrossValidation, Method, recorded_methods, resolve_method
+from ..tables import Feature
+
+# --- data sets ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Labelled rows: what a study draws from.
+
+    Attributes
+    ----------
+    name : str
+    X : float array of shape (n, d)
+    y : bool array of shape (n,)
+        True for outliers.
+    features : tuple of Feature or None
+        What the columns are, if detectors are to be prepared for them.
+    """
+
+    name: str
+    X: FloatArray
+    y: BoolArray
+    features: tuple[Feature, ...] | None = None
+
+    @property
+    def normal(self) -> IndexArray:
+        """Positions of the normal rows."""
+        return np.flatnonzero(~self.y)
+
+    @property
+    def outliers(self) -> IndexArray:
+        """Positions of the outliers."""
+        return np.flatnonzero(self.y)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of shape, rows and labels: equal exactly when two data sets are the same."""
+        digest = hashlib.sha256(str(self.X.shape).encode())
+        digest.update(self.X.tobytes())
+        digest.update(self.y.tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        rows, features = self.X.shape
+        return f"Dataset({self.name!r}, rows={rows}, features={features}, outliers={self.y.sum()})"
+
+
+def make_dataset(name: str, X: Any, y: npt.ArrayLike) -> Dataset:
+    """Check rows and labels, and turn them into float64 and bool.
+
+    Parameters
+    ----------
+    name : str
+    X : array-like or frame of shape (n, d)
+        Numbers of any type; in a frame also text, dates and missing values, for which detectors
+        are prepared. They become float64: ADBench stores some as uint8, and differences of those
+        wrap around.
+    y : array-like of shape (n,)
+        1 or True for outliers, 0 or False for normal rows.
+
+    Returns
+    -------
+    Dataset
+
+    Examples
+    --------
+    >>> make_dataset("mine", [[1, 2], [3, 4], [90, 90]], [0, 0, 1])
+    Dataset('mine', rows=3, features=2, outliers=1)
+    """
+    features = None
+    X = frame_as_it_is(X)
+    prepare = preparing("knn", X)
+    if prepare is not None:
+        features = prepare.features_of(X)
+        coded = Coded(features)
+        X = coded.read(BaseEstimator(), X, reset=True, least=2, finite="allow-nan")
+    try:
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ReconformError(f"data set {name!r}: X must be numbers; {error}.") from error
+    labels = np.asarray(y)
+    if rows.ndim != 2 or not rows.shape[1]:
+        raise ReconformError(
+            f"data set {name!r}: X must have two dimensions, rows and features; got shape "
+            f"{rows.shape}."
+        )
+    if labels.shape != (len(rows),):
+        raise ReconformError(
+            f"data set {name!r}: y must have one label per row; X has {len(rows)} rows and y has "
+            f"shape {labels.shape}."
+        )
+    values = np.unique(labels)
+    if not set(values.tolist()) <= {0, 1}:  # False == 0 and True == 1
+        shown = ", ".join(map(repr, values[:5].tolist())) + (", ..." if len(values) > 5 else "")
+        raise ReconformError(
+            f"data set {name!r}: labels must be 0 or False for normal rows and 1 or True for "
+            f"outliers; got {shown}."
+        )
+    outliers = labels.astype(bool)
+    if len(outliers) - outliers.sum() < 2 or not outliers.any():
+        raise ReconformError(
+            f"data set {name!r}: a study needs at least two normal rows and one outlier; got "
+            f"{int((~outliers).sum())} and {int(outliers.sum())}."
+        )
+    return Dataset(name, rows, outliers, features)
+
+
+def resolve_datasets(sources: Iterable[Any]) -> list[Dataset]:
+    """Turn whatever names data sets into them: ``(name, X, y)``, or `Dataset` objects.
+
+    Examples
+    --------
+    >>> resolve_datasets([("mine", [[1], [2], [90]], [0, 0, 1])])
+    [Dataset('mine', rows=3, features=1, outliers=1)]
+    """
+    datasets = []
+    for source in as_list("datasets", sources):
+        if isinstance(source, tuple | list) and len(source) == 3 and isinstance(source[0], str):
+            source = make_dataset(*source)
+        if not isinstance(source, Dataset):
+            raise ReconformError(
+                "a data set must be (name, X, y), of arrays or frames; got "
+                f"{type(source).__name__}."
+            )
+        datasets.append(source)
+    check_labels("datasets", [dataset.name for dataset in datasets])
+    return datasets
+
+
+# --- detectors and methods ------------------------------------------------------------------------
 
 POOLED = "-pooled"
 
