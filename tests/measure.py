@@ -26,10 +26,10 @@ REFERENCE = {
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 146,
-    "lines of code": 32_400,
+    "modules": 141,
+    "lines of code": 31_500,
     "functions over 80 lines": 0,
-    "lines of tests": 28_700,
+    "lines of tests": 27_200,
     "words in docs": 44_900,
     "words in docs, beside reference and proofs": 25_000,
     "fit, discover, print: functions": 540,
