@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-all test-lowest test-slow dist check measure fuzz bench compare study-paper test-spark test-mlflow docs docs-serve format clean
+.PHONY: demo test coverage test-all test-lowest test-slow dist check measure fuzz bench compare study-paper test-spark test-mlflow docs docs-serve format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -22,6 +22,11 @@ demo: $(VENV)/.demo-installed
 TESTS ?=
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -n 2 $(TESTS)
+
+# Which lines and branches the tests run: a table, and htmlcov/. Compiled kernels count as not run.
+coverage: $(VENV)/.test-installed
+	$(PIP) 'pytest-cov>=6'
+	$(BIN)/python -m pytest -n 2 --cov=reconform --cov-branch --cov-report=term:skip-covered --cov-report=html $(TESTS)
 
 # What needs thousands of data sets to be seen: a few minutes on two cores.
 test-slow: $(VENV)/.test-installed
@@ -150,4 +155,4 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-docs site .venv-3.* .venv-lowest dist .venv-bench .venv-spark .venv-mlflow .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs site .venv-3.* .venv-lowest dist .venv-bench .venv-spark .venv-mlflow .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage htmlcov

@@ -1,6 +1,8 @@
 """The notebooks and the shown pages run, and show what they print today; the figures are drawn."""
 
+import ast
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -32,6 +34,8 @@ def test_the_page_is_what_the_notebook_does(gallery, script, here):
     page, pictures = gallery.run(script)
     written = script.with_suffix(".md").read_text("utf-8")
     assert page == written, f"python docs/pictures/gallery.py {script.stem}"
+    for_jupyter = script.with_suffix(".ipynb").read_text("utf-8")
+    assert for_jupyter == gallery.jupyter(script.read_text("utf-8"))
     assert pictures
     for file, picture in pictures.items():
         assert (gallery.HERE / file).exists()
@@ -58,6 +62,18 @@ def test_cells_of_a_script(gallery):
         ("text", "# Title\n\nWords."),
         ("code", "x = 1  # %% no mark\nprint(x)"),
     ]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_notebook_is_what_jupyter_reads(script):
+    notebook = json.loads(script.with_suffix(".ipynb").read_text("utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    kinds = {"markdown": {"cell_type", "id", "metadata", "source"}}
+    kinds["code"] = kinds["markdown"] | {"execution_count", "outputs"}
+    assert all(set(cell) == kinds[cell["cell_type"]] for cell in notebook["cells"])
+    code = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert any(source.endswith("\npicture") for source in code)
+    ast.parse("\n".join(code))
 
 
 def test_output_table_and_picture_are_shown(gallery, tmp_path):

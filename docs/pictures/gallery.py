@@ -4,7 +4,7 @@
     python docs/pictures/gallery.py figures          # or a notebook, or a page, by its name
 
 Figures are drawn by figures.py. Notebooks are scripts in cells (``# %%``), docs/notebooks/NAME.py,
-which editors and Jupytext open; each becomes the page NAME.md, with the output of every cell, the
+which editors open; each becomes NAME.ipynb and the page NAME.md, with the output of every cell, the
 `table` (Markdown) and the `picture` that it made, whose title is what those read who do not see it.
 In the `SHOWN` pages a ``text`` block behind a ``python`` or ``bash`` block is what that printed:
 blocks run from top to bottom in an empty folder. The site shows the pages and runs nothing; tests
@@ -13,6 +13,7 @@ run all of it and compare.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -96,6 +97,20 @@ def cells(script: str) -> list[tuple[str, str]]:
     return made
 
 
+def jupyter(script: str) -> str:
+    """The script as a notebook for Jupyter, not yet run; a picture that a cell made is shown."""
+    made = []
+    for number, (kind, body) in enumerate(cells(script)):
+        cell: dict[str, Any] = {"cell_type": "markdown", "id": f"cell-{number}", "metadata": {}}
+        if kind == "code":
+            cell |= {"cell_type": "code", "execution_count": None, "outputs": []}
+            body += "\npicture" if re.search("^picture = ", body, flags=re.MULTILINE) else ""
+        made.append({**cell, "source": body})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    about = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(about, indent=1, ensure_ascii=False) + "\n"
+
+
 def run(script: Path) -> tuple[str, dict[str, Any]]:
     """Run a notebook: its page, and its pictures by the names of their files."""
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -119,7 +134,7 @@ def run(script: Path) -> tuple[str, dict[str, Any]]:
             file = f"{script.stem}-{len(pictures) + 1}.svg"
             pictures[file] = picture
             pieces.append(f"![{picture.title}](../pictures/{file})")
-    start = f"*A notebook: `docs/notebooks/{script.name}`, with what it printed and drew.*"
+    start = f"*What a notebook printed and drew: [open it in Jupyter]({script.stem}.ipynb).*"
     return "\n\n".join([pieces[0].split("\n\n")[0], start, *after(pieces)]) + "\n", pictures
 
 
@@ -146,6 +161,8 @@ def main() -> None:
         if not chosen or script.stem in chosen:
             page_text, pictures = run(script)
             script.with_suffix(".md").write_text(page_text, encoding="utf-8")
+            made = jupyter(script.read_text(encoding="utf-8"))
+            script.with_suffix(".ipynb").write_text(made, encoding="utf-8")
             for file, picture in pictures.items():
                 picture.save(str(HERE / file))
             print(script.stem, *pictures)
