@@ -506,7 +506,7 @@ _NUMBER = re.compile(r"[<>|=]?[biuf]\d{1,2}")
 
 
 class Plain:
-    """Any value made of numbers, words, arrays, seeds, lists, tuples and dicts.
+    """Any value made of numbers, words, arrays, seeds, detectors, lists, tuples and dicts.
 
     What JSON has is written as it is, everything else as an object with the single key that says
     what it is.
@@ -534,6 +534,8 @@ class Plain:
         if isinstance(value, np.random.SeedSequence):
             seed = [value.entropy, value.spawn_key, value.pool_size]
             return {"seed": self._items(seed, at, out)}
+        if hasattr(value, "fit") or hasattr(value, "split"):
+            return {"estimator": out.estimators.write(value, fitted=False)}
         raise ReconformError(
             f"{at} is {value!r}, and only plain values can be saved: numbers, words, arrays, "
             "lists, tuples, dicts, seeds. A function has no place in a file that is safe to load; "
@@ -577,6 +579,8 @@ class Plain:
                 return _scalar(content, self.read(content[1], source))
             case "array":
                 return source.array(content)
+            case "estimator":
+                return source.estimators.read(content)
             case "seed":
                 return _seed(*self.read(content, source))
         raise ReconformError(f"a value is of the unknown kind {what!r}")

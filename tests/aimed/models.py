@@ -227,10 +227,12 @@ def labelled():
     return Prepared(KNN(n_neighbors=3), (0, 0, 3))
 
 
-def labels_by_the_million(model, members):
-    for entry in model["estimators"]:
-        if "labels" in entry:
-            entry["labels"] = [0, 0, 1 << 23]
+labels_by_the_million = parameters(labels={"tuple": [0, 0, 1 << 23]})
+
+
+def given(name, **values):
+    """The entry of a detector with these parameters."""
+    return {"native": name, "parameters": {"dict": [[key, one] for key, one in values.items()]}}
 
 
 # --- detectors in detectors, JSON, arrays --------------------------------------------------------
@@ -253,7 +255,6 @@ def detector_of(times, entry, first=True):
 
 
 NONE = {"parameters": {"dict": []}}
-FIT = {"units": "none", "offset": 0.0, "n_features": 3, "feature_names": None}
 
 
 def deep_value():
@@ -403,18 +404,19 @@ NATIVE = {
         "no known kind", TURNED),
     "choices_that_share_their_candidates": (
         "knn", "split",
-        detector_of(45, lambda k: {"native": "Auto", "candidates": [k - 1, k - 1], **NONE}),
+        detector_of(45, lambda k: given("Auto", candidates=[{"estimator": k - 1}] * 2)),
         "too many parts"),
     "prepared_that_share_what_they_prepare": (
         "knn", "split",
-        detector_of(45, lambda k: {"prepared": k - 1, "labels": [0, 0, 0], "scaled": True,
-                                   "contamination": 0.1,
-                                   "fit": {**FIT, "detector": k - 1}}),
+        detector_of(45, lambda k: {**given("Prepared", detector={"estimator": k - 1},
+                                           labels={"tuple": [0, 0, 0]}),
+                                   "n_features": 3, "feature_names": None,
+                                   "fitted": {"units_": "none", "offset_": 0.0, "fitted_": k - 1}}),
         "no array 'none'|too many parts"),
     "frozen_in_frozen": ("knn", "split", detector_of(20_000, lambda k: {"frozen": k - 1}), LOST),
     "prepare_in_prepare": (
         "knn", "split",
-        detector_of(900, lambda k: {"prepare": k - 1, "categories": [], "distance_based": None}),
+        detector_of(900, lambda k: given("Prepare", detector={"estimator": k - 1})),
         LOST),
     "values_in_values": ("knn", "split", state(deep_value()), "recursion|damaged"),
     "hollow_arrays_by_the_dozen": (

@@ -128,8 +128,8 @@ def added(name, value):
 def labelled(value):
     def edit(model, members):
         for entry in model["estimators"]:
-            if "labels" in entry:
-                entry["labels"] = value
+            for pair in entry["parameters"]["dict"]:
+                pair[1] = value if pair[0] == "labels" else pair[1]
 
     return edit
 

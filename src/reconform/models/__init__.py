@@ -514,20 +514,14 @@ def _write_method(method: Any, out: Writer) -> Json:
     if type(method) not in recorded_methods().values():
         own = ", ".join(recorded_methods())
         raise ReconformError(f"method {method!r} cannot be saved; use one of these: {own}.")
-    parameters = method.get_params(deep=False)
-    json: dict[str, Json] = {"method": type(method).__name__}
-    if hasattr(parameters.get("splitter"), "split"):
-        json["splitter"] = out.estimators.write(parameters.pop("splitter"), fitted=True)
-    return {**json, "parameters": Plain().write(parameters, "method", out)}
+    parameters = Plain().write(method.get_params(deep=False), "method", out)
+    return {"method": type(method).__name__, "parameters": parameters}
 
 
 def _read_method(json: Json, source: Reader) -> Any:
     if isinstance(json, str):
         return json
-    parameters = Plain().read(json["parameters"], source)
-    if "splitter" in json:
-        parameters["splitter"] = source.estimators.read(json["splitter"])
-    return recorded_methods()[json["method"]](**parameters)
+    return recorded_methods()[json["method"]](**Plain().read(json["parameters"], source))
 
 
 # --- the facts of its manifest ---

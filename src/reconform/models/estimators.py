@@ -18,13 +18,25 @@ from sklearn.frozen import FrozenEstimator
 
 from ..detectors import DETECTORS, INNE, Auto, NativeDetector, iforest, inne
 from ..detectors.prepare import Prepare
-from ..detectors.prepared import MOST, Labels, Prepared, label_counts
-from ..detectors.registry import entry_of, named
+from ..detectors.prepared import MOST, Prepared, label_counts
+from ..detectors.registry import named
 from ..display import printable
 from ..ensemble import FEW_AT_ONCE
 from ..errors import ModelFileError, ReconformError
 from ..extras import extra
-from ..records import FLOAT, Array, DetectorRecord, Json, Plain, Reader, Spec, Writer, require
+from ..records import (
+    FLOAT,
+    Array,
+    Budget,
+    Detector,
+    DetectorRecord,
+    Json,
+    Plain,
+    Reader,
+    Spec,
+    Writer,
+    require,
+)
 from .archive import parse_json
 
 # Trees do not say how many columns their rows have; more than this is a mistake.
@@ -80,6 +92,7 @@ class DetectorsOut:
     types: set[str] = field(default_factory=set)
     _known: dict[tuple[int, bool], int] = field(default_factory=dict)
     _kept: list[Any] = field(default_factory=list)  # so that no id is given twice
+    _begun: int = 0
 
     def write(self, detector: Any, *, fitted: bool) -> int:
         """Keep a detector; return its number."""
@@ -92,19 +105,9 @@ class DetectorsOut:
         return self._known[key]
 
     def _entry(self, detector: Any, fitted: bool) -> Json:
-        if entry_of(detector) is not None:
-            return self._native(detector, fitted)
-        if type(detector) is Prepared:
-            return self._prepared(detector, fitted)
-        if type(detector) is Prepare:
-            inner = detector.detector
-            scales = detector.distance_based
-            return {
-                "prepare": inner if isinstance(inner, str) else self.write(inner, fitted=False),
-                "categories": list(detector.categories),
-                "distance_based": None if scales is None else bool(scales),
-            }
-        if type(detector) is FrozenEstimator and entry_of(detector.estimator) is not None:
+        if _record_of(detector) is not None:
+            return self._own(detector, fitted)
+        if type(detector) is FrozenEstimator and _record_of(detector.estimator) is not None:
             return {"frozen": self.write(detector.estimator, fitted=True)}
         if not hasattr(detector, "fit") and not hasattr(detector, "split"):
             raise ReconformError(
@@ -118,22 +121,17 @@ class DetectorsOut:
         self.types.update(types)
         return {"foreign": len(self.dumps) - 1}
 
-    def _native(self, detector: NativeDetector, fitted: bool) -> Json:
+    def _own(self, detector: Any, fitted: bool) -> Json:
         record = _record_of(detector)
-        at = f"estimators/{len(self.entries)}"
+        assert record is not None
+        at = f"estimators/{self._begun}"
+        self._begun += 1
+        check_parameters(detector, self.out.budget)
         values = neutral(type(detector), detector.get_params(deep=False))
-        candidates, labels = (
-            values.pop(name, None) if isinstance(detector, Auto) else None
-            for name in ("candidates", "labels")
-        )
-        parameters = Plain().write(values, f"{at}/parameters", self.out)
-        entry = {"native": record.name, "parameters": parameters}
-        if candidates is not None:
-            entry["candidates"] = [
-                one if isinstance(one, str) else self.write(one, fitted=False) for one in candidates
-            ]
-        if labels is not None:
-            entry["labels"] = self._codes(labels)
+        entry = {
+            "native": record.name,
+            "parameters": Plain().write(values, f"{at}/parameters", self.out),
+        }
         if fitted:
             columns = _columns_of(detector, detector.n_features_in_)
             out = replace(self.out, n_features=columns)
@@ -142,31 +140,6 @@ class DetectorsOut:
             entry["fitted"] = {
                 key: spec.write(getattr(detector, key), f"{at}/{key.strip('_')}", out)
                 for key, spec in _fitted_specs(detector, hasattr(detector, "offset_")).items()
-            }
-        return entry
-
-    def _codes(self, labels: Labels) -> Json:
-        self.out.budget.spend(label_units(labels), "a detector")
-        return [
-            [int(code) for code in codes] if isinstance(codes, tuple) else int(codes)
-            for codes in labels
-        ]
-
-    def _prepared(self, detector: Prepared, fitted: bool) -> Json:
-        at = f"estimators/{len(self.entries)}"
-        entry = {
-            "prepared": self.write(detector.detector, fitted=False),
-            "labels": self._codes(detector.labels),
-            "scaled": bool(detector.scaled),
-            "contamination": FLOAT.write(detector.contamination, f"{at}/contamination", self.out),
-        }
-        if fitted:
-            entry["fit"] = {
-                "detector": self.write(detector.fitted_, fitted=True),
-                "units": UNITS.write(detector.units_, f"{at}/units", self.out),
-                "offset": FLOAT.write(detector.offset_, f"{at}/offset", self.out),
-                "n_features": detector.n_features_in_,
-                "feature_names": names_in(detector),
             }
         return entry
 
@@ -188,102 +161,41 @@ class DetectorsIn:
     source: Reader = field(init=False)
     _made: dict[int, tuple[Any, int]] = field(default_factory=dict)
     _parts: int = 0
+    _within: int | None = None  # the number of the detector that is being made
 
     def read(self, number: Json) -> Any:
         """Return the detector with a number; whoever visits its parts, visits shared ones again."""
         require(type(number) is int and 0 <= number < len(self.entries), "a detector is missing")
+        inside = self._within is not None and number >= self._within
+        require(not inside, "a detector contains itself")
         if number not in self._made:
-            outside, self._parts = self._parts, 0
-            made = self._make(self.entries[number], number)
+            outside = self._parts, self._within
+            self._parts, self._within = 0, number
+            made = self._make(self.entries[number])
             require(self._parts < MOST_PARTS, "a detector has too many parts")
             self._made[number] = made, self._parts + 1
-            self._parts = outside
+            self._parts, self._within = outside
         made, parts = self._made[number]
         self._parts += parts
         return made
 
-    def _make(self, entry: Json, number: int) -> Any:
+    def _make(self, entry: Json) -> Any:
         match entry:
             case {"foreign": int(place)}:
                 require(0 <= place < len(self.foreign), "an object is missing")
                 return self.foreign[place]
-            case {"frozen": int(inner)} if inner < number:
+            case {"frozen": int(inner)}:
                 return FrozenEstimator(self.read(inner))
-            case {"prepared": int(inner), "labels": list(labels), "scaled": bool(), **_rest}:
-                require(inner < number, "a detector contains itself")
-                return self._make_prepared(inner, labels, entry, entry.get("fit"))
-            case {"prepare": inner, "categories": list(names), "distance_based": scales}:
-                known = all(type(name) in (str, int) for name in names)
-                require(known and scales in (None, True, False), "a column is not named")
-                if type(inner) is int:
-                    require(inner < number, "a detector contains itself")
-                    inner = self.read(inner)
-                elif not isinstance(inner, str) or inner not in DETECTORS:
-                    raise ReconformError("a detector is of no known kind")
-                return Prepare(inner, categories=tuple(names), distance_based=scales)
-            case {"native": kind, "parameters": parameters}:
-                native = _kind_named(kind)
-                detector = native(**neutral(native, Plain().read(parameters, self.source)))
-                if "labels" in entry:
-                    require(isinstance(detector, Auto), "a detector takes no labels")
-                    detector.labels = self._labels(entry["labels"])
-                if "candidates" in entry:
-                    self._restore_candidates(detector, entry["candidates"], number)
+            case {"native": name, "parameters": parameters}:
+                kind = next((kind for kind, one in KINDS.items() if one.name == name), None)
+                if kind is None:
+                    raise ReconformError(f"no detector is called {name!r}")
+                detector = kind(**neutral(kind, Plain().read(parameters, self.source)))
+                check_parameters(detector, self.source.budget)
                 if "fitted" in entry:
                     self._restore(detector, entry)
                 return detector
         raise ReconformError("a detector is of no known kind")
-
-    def _labels(self, labels: list[Json]) -> Labels:
-        require(isinstance(labels, list), "the labels of a column are not counted")
-        codes = [
-            tuple(float(code) for code in of if type(code) is int and abs(code) <= MOST)
-            if type(of) is list
-            else of
-            for of in labels
-        ]
-        right = all(
-            isinstance(of, tuple) or (type(of) is int and 0 <= of <= MOST_FEATURES) for of in codes
-        )
-        require(
-            right and sum(label_counts(codes)) <= MOST_FEATURES,
-            "the labels of a column are not counted",
-        )
-        self.source.budget.spend(label_units(codes), "a detector")
-        return tuple(codes)
-
-    def _make_prepared(self, inner: int, labels: list[Json], entry: Json, fit: Json) -> Prepared:
-        detector = Prepared(
-            self.read(inner),
-            self._labels(labels),
-            FLOAT.read(entry["contamination"], self.source),
-            scaled=entry["scaled"],
-        )
-        require(
-            isinstance(detector.detector, NativeDetector), "a detector is not one of reconform's"
-        )
-        if fit is not None:
-            restore_columns(detector, fit["n_features"], fit["feature_names"])
-            detector.units_ = UNITS.read(fit["units"], self.source)
-            detector.offset_ = FLOAT.read(fit["offset"], self.source)
-            detector.fitted_ = self.read(fit["detector"])
-            require(
-                isinstance(detector.fitted_, NativeDetector), "a detector is not one of reconform's"
-            )
-            columns = columns_in(detector, detector.units_, detector.n_features_in_)
-            fits = getattr(detector.fitted_, "n_features_in_", None) == columns
-            require(fits, "a detector was fitted on other columns")
-        return detector
-
-    def _restore_candidates(self, detector: NativeDetector, listed: Json, number: int) -> None:
-        require(
-            isinstance(detector, Auto) and isinstance(listed, list),
-            "the candidates of a choice are missing",
-        )
-        assert isinstance(detector, Auto)
-        known = all(one in DETECTORS or (type(one) is int and one < number) for one in listed)
-        require(known and len(listed) > 0, "a candidate is missing")
-        detector.candidates = [one if isinstance(one, str) else self.read(one) for one in listed]
 
     def _restore(self, detector: NativeDetector, entry: dict[str, Json]) -> None:
         specs = _fitted_specs(detector, "offset_" in entry["fitted"])
@@ -295,25 +207,58 @@ class DetectorsIn:
                 columns = _columns_of(detector, entry["n_features"])
                 source = replace(self.source, n_features=columns)
             setattr(detector, key, spec.read(entry["fitted"][key], source))
+        if isinstance(detector, Prepared):
+            _own_detector(detector.fitted_)
+            fits = getattr(detector.fitted_, "n_features_in_", None) == source.n_features
+            require(fits, "a detector was fitted on other columns")
 
 
-def _record_of(detector: NativeDetector) -> DetectorRecord:
-    entry = entry_of(detector)
-    assert entry is not None
-    return entry.record
+# Every detector of ours: those of the registry, and those that stand around others.
+KINDS: Mapping[type, DetectorRecord] = {
+    **{entry.kind: entry.record for entry in DETECTORS.values()},
+    Prepare: DetectorRecord("Prepare", {}),
+    Prepared: DetectorRecord("Prepared", {"fitted_": Detector(fitted=True)}),
+}
 
 
-def _kind_named(name: Json) -> type[NativeDetector]:
-    kinds = {entry.record.name: entry.kind for entry in DETECTORS.values()}
-    require(isinstance(name, str) and name in kinds, f"no detector is called {name!r}")
-    return kinds[name]
+def _record_of(detector: Any) -> DetectorRecord | None:
+    return KINDS.get(type(detector))
+
+
+def check_parameters(detector: Any, budget: Budget) -> None:
+    """Refuse parameters that `fit` would refuse too late: detectors in detectors, and labels."""
+    if isinstance(detector, Prepare):
+        known = all(type(name) in (str, int) for name in detector.categories)
+        require(known and detector.distance_based in (None, True, False), "a column is not named")
+    if isinstance(detector, Prepared):
+        _own_detector(detector.detector)
+    inner = getattr(detector, "candidates", getattr(detector, "detector", None))
+    for one in () if inner is None else inner if isinstance(detector, Auto) else (inner,):
+        known = one in DETECTORS if isinstance(one, str) else hasattr(one, "fit")
+        require(known, "a detector is of no known kind")
+    labels = getattr(detector, "labels", None)
+    if labels is not None:
+        codes = [code for of in labels if isinstance(of, tuple) for code in of]
+        counts = [of for of in labels if not isinstance(of, tuple)]
+        right = all(type(code) is float and abs(code) <= MOST for code in codes)
+        right = right and all(type(of) is int and 0 <= of <= MOST_FEATURES for of in counts)
+        require(
+            right and sum(label_counts(labels)) <= MOST_FEATURES,
+            "the labels of a column are not counted",
+        )
+        # Units of new rows, some at a time, with a column for every label.
+        budget.spend(FEW_AT_ONCE * sum(label_counts(labels)), "a detector")
+
+
+def _own_detector(detector: Any) -> None:
+    require(isinstance(detector, NativeDetector), "a detector is not one of reconform's")
 
 
 def _fitted_specs(detector: NativeDetector, whole: bool) -> Mapping[str, Spec]:
     """What `fit` sets; the models of a plan, which are not whole detectors, have no offset."""
     units: Mapping[str, Spec] = {} if detector._units() is None else {UNITS_KEY: UNITS}
     offset: Mapping[str, Spec] = {"offset_": FLOAT} if whole else {}
-    return {**units, **offset, **_record_of(detector).fitted}
+    return {**units, **offset, **KINDS[type(detector)].fitted}
 
 
 def _columns_of(detector: NativeDetector, d: int) -> int:
@@ -381,11 +326,6 @@ def largest_count(detector: Any, name: str, *, share: int = 0, word: int = 0) ->
         return share if isinstance(value, float) else word
     several = value if isinstance(value, list | tuple | np.ndarray) else [value]
     return max((int(k) for k in several if isinstance(k, int | np.integer)), default=0)
-
-
-def label_units(labels: Labels) -> int:
-    """Units (see `Budget`) of new rows, some at a time, with a column for every label."""
-    return FEW_AT_ONCE * sum(label_counts(labels))
 
 
 # --- objects of others, through skops: what it makes of them runs code of other libraries -------
