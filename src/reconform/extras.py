@@ -12,9 +12,7 @@ from typing import Any
 from .errors import ExtraImportError
 
 # How a package is called, where its module has another name.
-CALLED = {
-    "dask": "Dask",
-}
+CALLED = {"dask": "Dask"}
 
 
 def extra(module: str, group: str | None, purpose: str, *, instead: str = "") -> ModuleType:

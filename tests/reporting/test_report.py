@@ -18,10 +18,9 @@ from reconform.discoveries import Provenance
 from reconform.errors import ReferenceWarning
 from reconform.explain.features import robust_scale, robust_scales
 from reconform.reporting import carry, render, report
-from reconform.reporting.summary import LEVELS, step_up_line, summarise
+from reconform.reporting.summary import LEVELS, summarise
 from reconform.rule import Rule
 from reconform.statistics.certificates import Claim
-from reconform.statistics.exact import harmonic_number
 from reconform.statistics.fdr import RankCounts, adjust
 from refusals import refused
 
@@ -102,27 +101,13 @@ def test_a_decision_at_an_unusual_level_has_its_place_on_the_slider():
     assert (np.diff(summary.levels) > 0).all()
 
 
-@pytest.mark.parametrize("procedure", ["bh", "by", "storey"])
-def test_the_line_parts_the_sorted_p_values_where_the_decision_does(procedure):
-    found = batch(n=900, procedure=procedure)
-    line, m = step_up_line(found), len(found)
-    if procedure == "bh":
-        assert line == m
-    elif procedure == "by":
-        assert line == pytest.approx(m * float(harmonic_number(m)[0]))
-    else:
-        cut = 451 / 901  # λ = 1/2, rounded up to the grid of 900 calibration scores
-        assert line == pytest.approx((1 + (found.p_values >= cut).sum()) / (1 - cut))
-    ascending, k = np.sort(found.p_values), np.arange(1, m + 1)
-    for level, count in zip(*(lambda s: (s.levels, s.counts))(summarise(found)), strict=True):
-        below = k[ascending <= level * k / line * (1 + 1e-12)]
+def test_the_line_parts_the_sorted_p_values_where_the_decision_does():
+    found = batch(n=900)
+    summary, k = summarise(found), np.arange(1, len(found) + 1)
+    for level, count in zip(summary.levels, summary.counts, strict=True):
+        below = k[np.sort(found.p_values) <= level * k / summary.line * (1 + 1e-12)]
         assert below.max(initial=0) == count
-
-
-def test_a_procedure_without_a_line_gets_none():
-    found = replace(batch(), procedure="ebh")
-    assert step_up_line(found) is None
-    assert '"line":null' in render(found)
+    assert '"line":null' in render(batch(procedure="storey"))
 
 
 @pytest.mark.parametrize("n", [1, 7, 19, 20, 178, 1000])

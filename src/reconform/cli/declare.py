@@ -182,12 +182,7 @@ def share(name: str, default: float | str, help: str, *, metavar: str = "SHARE")
 
 
 def choice(
-    name: str,
-    choices: Iterable[str],
-    default: str | None,
-    help: str,
-    *,
-    library: str | None = None,
+    name: str, choices: Iterable[str], default: str | None, help: str, *, library: str | None = None
 ) -> Given:
     """Declare an option that takes one of a few words."""
     return option(

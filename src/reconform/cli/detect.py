@@ -18,13 +18,7 @@ from ..detectors.prepare import prepared
 from ..discoveries import Discoveries
 from ..display import percent
 from ..errors import InputError, listed
-from ..files import (
-    Layout,
-    Table,
-    normal_rows,
-    open_batches,
-    read_labelled,
-)
+from ..files import Layout, Table, normal_rows, open_batches, read_labelled
 from ..files.formats import is_standard, titles_in_words
 from ..files.judge import ReadOptions
 from ..files.marks import marked_rows

@@ -39,17 +39,7 @@ from ..records import Plain, Reader, Writer, record_of, require
 from ..tables import Feature
 from ..timeseries import WINDOW
 from . import INPUT, options, sentence_of
-from .declare import (
-    MODEL,
-    PATH,
-    Command,
-    count,
-    family,
-    file,
-    flag,
-    in_options,
-    names_typed,
-)
+from .declare import MODEL, PATH, Command, count, family, file, flag, in_options, names_typed
 from .detect import facts_of, fit_detector, read_rows
 from .judging import exit_code, judge
 from .options import FAILURES, Columns, Deciding, Files, Fitting, Writing, column, parallel

@@ -32,18 +32,7 @@ from ..statistics.certificates import VALIDITY
 from ..statistics.fdr import PROCEDURES, counted_names
 from ..timeseries import WINDOW, Windows, advised_method
 from ..units import BY_TIME
-from .declare import (
-    Function,
-    Given,
-    Number,
-    choice,
-    count,
-    family,
-    file,
-    flag,
-    option,
-    share,
-)
+from .declare import Function, Given, Number, choice, count, family, file, flag, option, share
 from .output import Voice, check_separate
 
 # A model that was fitted elsewhere comes as an object, which a command has none of.

@@ -210,11 +210,7 @@ quiet_option = family("voice", "Messages", Voice, [flag("--quiet", "Print nothin
 @loading_options
 @quiet_option
 def stream(
-    model: str,
-    flagging: Flagging,
-    incoming: Incoming,
-    loading: dict[str, Any],
-    voice: Voice,
+    model: str, flagging: Flagging, incoming: Incoming, loading: dict[str, Any], voice: Voice
 ) -> None:
     """Decide about rows as they arrive on standard input, with a saved MODEL.
 
@@ -352,11 +348,7 @@ class _Rows(_Run):
     """With any other model: rows in, rows out."""
 
     def __init__(
-        self,
-        decisions: DecisionStream,
-        reader: LineReader,
-        voice: Voice,
-        incoming: Incoming,
+        self, decisions: DecisionStream, reader: LineReader, voice: Voice, incoming: Incoming
     ) -> None:
         super().__init__(reader, voice, incoming)
         self.delivery = Delivery(decisions, incoming.start)

@@ -24,15 +24,7 @@ from ..errors import ReconformError
 from ..scan import Parts, RowsPart
 from ..statistics.fdr import Decision
 from ..statistics.ranks import Ranks
-from . import (
-    NO_ROWS,
-    RESULTS,
-    DistributedRows,
-    Work,
-    certified_results,
-    merged_or_other,
-    results,
-)
+from . import NO_ROWS, RESULTS, DistributedRows, Work, certified_results, merged_or_other, results
 
 # So many counts are merged at a time: a thousand parts are added up in four rounds.
 MERGED_AT_ONCE = 8

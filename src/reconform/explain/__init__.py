@@ -30,14 +30,7 @@ from ..errors import ReconformError
 from ..frames import columns_of, frame_as_it_is, mixed, package_of, read_column, stacked
 from ..intake import preparing
 from ..tables import Feature
-from .features import (
-    FeatureColumn,
-    Unusual,
-    Words,
-    labelled,
-    robust_scale,
-    unusual_features,
-)
+from .features import FeatureColumn, Unusual, Words, labelled, robust_scale, unusual_features
 
 IN_BRACKETS = "In brackets: robust standard deviations from the reference's median."
 CAVEAT = "This describes the row; it does not prove a cause."
@@ -65,8 +58,6 @@ class SeenFeature:
     name, value : str
     typical : str
         The range of the reference from its 5% to its 95% quantile; of labels, the most common.
-    quantiles : tuple of float or None
-        The reference's quantiles at 5%, 50% and 95%; None for labels.
     place : str
         Where the value lies among those of the reference, in words.
     strength : float or None
@@ -80,7 +71,6 @@ class SeenFeature:
     name: str
     value: str
     typical: str
-    quantiles: tuple[float, float, float] | None
     place: str
     strength: float | None
     unusual: bool
@@ -205,7 +195,7 @@ def feature_cells(one: SeenFeature) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> feature_cells(SeenFeature("flow", "41", "1.2 to 8.9", (1.2, 4.0, 8.9), "above all 300",
+    >>> feature_cells(SeenFeature("flow", "41", "1.2 to 8.9", "above all 300",
     ...                           12.34, True, 0.713))
     ('flow', '41', '1.2 to 8.9', 'above all 300 (+12)', '71%')
     """
@@ -585,11 +575,10 @@ class Explainer:
         for j in chosen:
             column, known = cells[j], self._all.normal[j]
             numeric = column.numeric and known.numeric
-            typical, quantiles = _usual(known.values) if numeric else (_common(known), None)
             far = None
             if column.missing[i]:
                 place = f"missing in {_percent(float(known.missing.mean()))}"
-            elif quantiles is not None:
+            elif numeric:
                 place, far = _among(float(column.values[i]), known.values)
             else:
                 place = _how_common(str(column.values[i]), known)
@@ -597,8 +586,7 @@ class Explainer:
                 SeenFeature(
                     name=clean(column.name),
                     value=_word(column, i),
-                    typical=typical,
-                    quantiles=quantiles,
+                    typical=_usual(known.values) if numeric else _common(known),
                     place=place,
                     strength=far,
                     unusual=j in strength,
@@ -627,15 +615,14 @@ def _word(column: FeatureColumn, i: int) -> str:
     return f"{value:.4g}" if column.numeric else clean(str(value))
 
 
-def _usual(values: FloatArray) -> tuple[str, tuple[float, float, float] | None]:
-    """Where most numbers of the reference lie, in words and as quantiles."""
+def _usual(values: FloatArray) -> str:
+    """Where most numbers of the reference lie."""
     present = values[~np.isnan(values)]
     if not len(present):
-        return "always missing", None
+        return "always missing"
     with np.errstate(over="ignore", invalid="ignore"):
         low, middle, high = np.quantile(present, QUANTILES).tolist()
-    said = f"always {low:.4g}" if low == high else f"{low:.4g} to {high:.4g}, median {middle:.4g}"
-    return said, (low, middle, high)
+    return f"always {low:.4g}" if low == high else f"{low:.4g} to {high:.4g}, median {middle:.4g}"
 
 
 def _among(value: float, values: FloatArray) -> tuple[str, float | None]:

@@ -154,10 +154,7 @@ def robust_scales(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def unusual_features(
-    rows: Sequence[FeatureColumn],
-    reference: Sequence[FeatureColumn],
-    *,
-    most: int = MOST_FEATURES,
+    rows: Sequence[FeatureColumn], reference: Sequence[FeatureColumn], *, most: int = MOST_FEATURES
 ) -> list[list[Unusual]]:
     """Name the unusual features of every row, the most unusual first, and no more than `most`.
 

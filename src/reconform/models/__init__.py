@@ -68,14 +68,7 @@ from .archive import (
     refusing,
     write_archive,
 )
-from .ensembles import (
-    read_fitted,
-    read_groups,
-    read_plan,
-    write_fitted,
-    write_groups,
-    write_plan,
-)
+from .ensembles import read_fitted, read_groups, read_plan, write_fitted, write_groups, write_plan
 from .estimators import (
     DetectorsIn,
     DetectorsOut,

@@ -87,11 +87,7 @@ def parse_json(text: bytes) -> Any:
         return dict(items)
 
     return json.loads(
-        text,
-        parse_constant=refuse,
-        parse_int=integer,
-        parse_float=number,
-        object_pairs_hook=pairs,
+        text, parse_constant=refuse, parse_int=integer, parse_float=number, object_pairs_hook=pairs
     )
 
 

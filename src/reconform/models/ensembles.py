@@ -370,11 +370,7 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
             write_ensemble(one, plan, out, f"{at}/fitted/{k}")
             for k, one in enumerate(ensemble.fitted)
         ]
-        return {
-            "kind": type(ensemble).__name__,
-            "names": list(ensemble.names),
-            "fitted": models,
-        }
+        return {"kind": type(ensemble).__name__, "names": list(ensemble.names), "fitted": models}
     if isinstance(ensemble, SplitChoice):
         json = {
             key: spec.write(getattr(ensemble, key), f"{at}/{key}", out)

@@ -21,13 +21,7 @@ from ..atomic import check_place, write_atomic
 from ..discoveries import USUAL_FIRST, Discoveries
 from ..display import GLOSSARY
 from ..errors import ReconformError, check_count
-from ..explain import (
-    FEATURE_HEAD,
-    NEAREST_HEAD,
-    Explainer,
-    feature_cells,
-    nearest_cells,
-)
+from ..explain import FEATURE_HEAD, NEAREST_HEAD, Explainer, feature_cells, nearest_cells
 from ..explain.features import Unusual
 from ..timeseries import WindowRows
 from ..updating import MARK_COLUMNS
@@ -340,7 +334,7 @@ def _fill(
             else ""
         ),
         events=events_section(windows, found.events) if isinstance(windows, WindowRows) else "",
-        groups=_groups(found, level) if found.groups else "",
+        groups=words.groups_section(found, level) if found.groups else "",
         assumption=escape(words.ASSUMPTION),
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
@@ -357,18 +351,6 @@ def _fill(
     )
 
 
-def _groups(found: Discoveries, level: str) -> str:
-    """A table with a line per group."""
-    shown = [words.group_cells(one, len(found)) for one in words.groups_shown(found.groups)]
-    return (
-        '\n<section id="groups" aria-labelledby="groups-title">\n'
-        '  <h2 id="groups-title">By group</h2>\n'
-        f"{words.small_table(words.GROUP_HEAD, shown)}"
-        f'  <p class="small">{escape(words.groups_sentence(found.groups, level))}</p>\n'
-        "</section>\n"
-    )
-
-
 def _fact(name: str, value: str) -> str:
     long = ' class="long"' if name.startswith("SHA-256") else ""
     return f"<div{long}><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
@@ -376,8 +358,8 @@ def _fact(name: str, value: str) -> str:
 
 def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
     """What the charts are drawn from."""
-    p, shown, scores = summary.p_histogram, summary.scores, summary.scores.histogram
-    k, curve = summary.curve
+    shown, (k, curve) = summary.scores, summary.curve
+    reference = None if shown.reference is None else shown.reference.tolist()
     return {
         "evidence": evidence,
         "rows": summary.rows,
@@ -386,17 +368,11 @@ def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
         "labels": [words.level_in_words(summary, i) for i in range(len(summary.levels))],
         "counts": summary.counts.tolist(),
         "line": summary.line,
-        "pValues": {
-            "edges": p.edges.tolist(),
-            "counts": p.counts.tolist(),
-            "flagged": p.flagged.tolist(),
-        },
+        "pValues": summary.p_histogram.plain(),
         "curve": {"k": k.tolist(), "p": [float(f"{value:.6g}") for value in curve]},
         "scores": {
-            "edges": [float(f"{edge:.6g}") for edge in scores.edges],
-            "counts": scores.counts.tolist(),
-            "flagged": scores.flagged.tolist(),
-            "reference": None if shown.reference is None else shown.reference.tolist(),
+            **shown.histogram.plain(),
+            "reference": reference,
             "centre": shown.centre,
             "spread": shown.spread,
         },

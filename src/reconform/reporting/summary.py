@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +50,11 @@ class Histogram:
         flagged = np.array([np.bincount(bins[rows], minlength=size) for rows in lists])
         return cls(edges, np.bincount(bins, minlength=size), flagged)
 
+    def plain(self) -> dict[str, Any]:
+        """What a chart is drawn from."""
+        edges = [float(f"{edge:.6g}") for edge in self.edges]
+        return {"edges": edges, "counts": self.counts.tolist(), "flagged": self.flagged.tolist()}
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -87,7 +93,6 @@ class Summary:
         Of the decision.
     certified : bool
         Whether the decision is a certified list; those at other levels are nominal then.
-    n_calibration : int or None
     levels, counts : arrays of shape (levels,)
         How many rows are discoveries at each level.
     chosen : int
@@ -99,7 +104,7 @@ class Summary:
     plain : int array of shape (rows,)
         The same by q-value: the discoveries at any other level come first.
     line : float or None
-        The line of a step-up procedure is level * k / line; None for other procedures.
+        The line of Benjamini-Hochberg is level * k / line; None for other procedures.
     p_histogram : Histogram
     scores : Scores
     curve : tuple of arrays
@@ -110,7 +115,6 @@ class Summary:
     counts_alarms: bool
     claim: Claim
     certified: bool
-    n_calibration: int | None
     levels: FloatArray
     counts: RankArray
     chosen: int
@@ -170,42 +174,17 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
         counts_alarms=found.fdr is None,
         claim=found.claim,
         certified=found.certified,
-        n_calibration=n,
         levels=grid,
         counts=counts,
         chosen=chosen,
         false_bounds=_false_bounds(found, order, counts),
         order=order,
         plain=plain,
-        line=step_up_line(found),
+        line=None if found.certified or found.procedure != "bh" else float(len(found)),
         p_histogram=Histogram.of(cuts / bins, found.p_values, lists),
         scores=_scores(found, lists),
         curve=(k, ascending[k - 1]),
     )
-
-
-def step_up_line(found: Discoveries) -> float | None:
-    """What a step-up procedure divides by: p_(k) <= level * k / line makes k discoveries.
-
-    m for Benjamini-Hochberg, m H_m for Benjamini-Yekutieli, m times the estimated share of normal
-    rows for Storey. Read off the q-values, where min over j >= k of line * p_(j) / j is reached.
-
-    Examples
-    --------
-    >>> from reconform import ConformalDetector
-    >>> X = np.random.default_rng(0).normal(size=(400, 2))
-    >>> step_up_line(ConformalDetector("knn", "split").fit(X[9:]).discover(X[:9]))
-    9.0
-    """
-    if found.certified or not PROCEDURES[found.procedure].steps_up:
-        return None
-    if found.procedure == "bh":
-        return float(len(found))
-    order = np.lexsort((found.q_values, found.p_values))
-    p, q = found.p_values[order], found.q_values[order]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lines = np.where(p > 0, q * np.arange(1, len(p) + 1) / p, 0.0)
-    return float(lines.max())
 
 
 def _false_bounds(found: Discoveries, order: RankArray, counts: RankArray) -> RankArray | None:

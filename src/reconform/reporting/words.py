@@ -151,11 +151,6 @@ GROUP_HEAD = (
 MOST_GROUPS = 50
 
 
-def groups_shown(groups: Sequence[GroupFound]) -> list[GroupFound]:
-    """The groups of the table: those with the most flagged rows first."""
-    return sorted(groups, key=lambda group: -group.flagged)[:MOST_GROUPS]
-
-
 def group_cells(group: GroupFound, tested: int) -> tuple[str, ...]:
     """One line of the table of groups, of so many new rows in all.
 
@@ -179,18 +174,26 @@ def group_cells(group: GroupFound, tested: int) -> tuple[str, ...]:
     )
 
 
-def groups_sentence(groups: Sequence[GroupFound], level: str) -> str:
-    """What is below the table of groups."""
+def groups_section(found: Discoveries, level: str) -> str:
+    """The table of groups, those with the most flagged rows first, and what is below it."""
+    groups = sorted(found.groups, key=lambda group: -group.flagged)
+    rest = groups[MOST_GROUPS:]
     said = (
         "Every row is compared with reference rows of its own group, and one list is made of all "
         f"groups. The table is about the level of the decision, {level}, wherever the slider is."
     )
-    rest = sorted(groups, key=lambda group: -group.flagged)[MOST_GROUPS:]
-    if not rest:
-        return said
+    if rest:
+        said += (
+            f" {len(rest):,} more groups have {sum(one.rows for one in rest):,} new rows, of "
+            f"which {sum(one.flagged for one in rest):,} are flagged."
+        )
+    cells = [group_cells(one, len(found)) for one in groups[:MOST_GROUPS]]
     return (
-        f"{said} {len(rest):,} more groups have {sum(one.rows for one in rest):,} new rows, of "
-        f"which {sum(one.flagged for one in rest):,} are flagged."
+        '\n<section id="groups" aria-labelledby="groups-title">\n'
+        '  <h2 id="groups-title">By group</h2>\n'
+        f"{small_table(GROUP_HEAD, cells)}"
+        f'  <p class="small">{escape(said)}</p>\n'
+        "</section>\n"
     )
 
 

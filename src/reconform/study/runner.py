@@ -445,9 +445,7 @@ class Study(BaseEstimator):
             resolve_datasets(self.datasets),
             resolve_detectors(OWN_DETECTORS if self.detectors is None else self.detectors),
             resolve_readings(
-                methods,
-                folds=self.protocol.folds,
-                bootstrap_draws=self.protocol.bootstrap_draws,
+                methods, folds=self.protocol.folds, bootstrap_draws=self.protocol.bootstrap_draws
             ),
         )
 
