@@ -27,7 +27,7 @@ REFERENCE = {
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
     "modules": 141,
-    "lines of code": 31_500,
+    "lines of code": 31_330,
     "functions over 80 lines": 0,
     "lines of tests": 27_200,
     "words in docs": 44_900,
