@@ -389,7 +389,7 @@ def test_the_facts(tmp_path):
     assert (info.detector, info.method) == (repr(cad.detector), "Bootstrap(draws=7)")
     assert (info.scheme, info.variant) == ("jab", "plus")
     assert info.parameters["ties"] == "'randomized'"
-    assert (info.n_features, info.feature_names, info.feature_type) == (3, None, "float64")
+    assert (info.n_features, info.feature_names) == (3, None)
     assert (info.n_reference, info.n_calibration, info.n_models) == (41, cad.n_calibration_, 7)
     assert info.fingerprint == cad.calibration_.fingerprint
     assert info.guarantee == str(cad.guarantee_)

@@ -97,9 +97,6 @@ class Number(click.FloatRange):
     name = "number"
 
 
-PROBABILITY = Number(0, 1, min_open=True, max_open=True)
-
-
 # The options that each parameter of the library has on the command line: one in most commands.
 SPELLED: dict[str, list[str]] = {}
 
@@ -174,11 +171,6 @@ def count(
         help=help,
         **_default(default),
     )
-
-
-def share(name: str, default: float | str, help: str, *, metavar: str = "SHARE") -> Given:
-    """Declare an option that takes a number between 0 and 1; the rest is as in `count`."""
-    return option(name, type=PROBABILITY, metavar=metavar, help=help, **_default(default))
 
 
 def choice(

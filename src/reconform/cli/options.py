@@ -32,7 +32,7 @@ from ..statistics.certificates import VALIDITY
 from ..statistics.fdr import PROCEDURES, counted_names
 from ..timeseries import WINDOW, Windows, advised_method
 from ..units import BY_TIME
-from .declare import Function, Given, Number, choice, count, family, file, flag, option, share
+from .declare import Function, Given, Number, choice, count, family, file, flag, option
 from .output import Voice, check_separate
 
 # A model that was fitted elsewhere comes as an object, which a command has none of.
@@ -230,12 +230,10 @@ class Deciding:
         A level or a procedure that was given takes the place of the other way to say it.
         """
         given = self.parameters()
-        hidden = set()
-        if "false_alarms" in given:
-            hidden = {"fdr", "procedure"}
-        elif "fdr" in given or "procedure" in given:
-            hidden = {"false_alarms"}
-        known = {k: v for k, v in remembered.parameters().items() if k not in hidden}
+        known = remembered.parameters()
+        for one, other in (("false_alarms", "fdr"), ("false_alarms", "procedure")):
+            if one in given or other in given:
+                known.pop(other if one in given else one, None)
         return Deciding(**{**known, **given})
 
     @property
@@ -251,14 +249,15 @@ def _procedures_help() -> str:
     )
 
 
-def fdr_option(default: float | str) -> Given:
+def fdr_option(default: str) -> Given:
     """`--fdr`; a default in words leaves it open whether it was given."""
-    return share(
+    return option(
         "--fdr",
-        default,
-        "Aim at this false discovery rate: the share of false alarms among the flagged "
+        type=Number(0, 1, min_open=True, max_open=True),
+        help="Aim at this false discovery rate: the share of false alarms among the flagged "
         "rows, on average.",
         metavar="LEVEL",
+        show_default=default,
     )
 
 

@@ -53,33 +53,8 @@ from ..timeseries import WindowFeatures
 from ..timeseries.forecast import MOST_LAGS, Clock, Forecast
 from ..units import UnitFeatures
 from ..updating import Update, known_anomalies
-from .archive import (
-    FORMAT,
-    FORMAT_VERSION,
-    Archive,
-    ModelInfo,
-    Pieces,
-    as_json,
-    inspect,
-    npy_pieces,
-    open_archive,
-    parse_json,
-    read_npy,
-    refusing,
-    write_archive,
-)
-from .ensembles import read_fitted, read_groups, read_plan, write_fitted, write_groups, write_plan
-from .estimators import (
-    DetectorsIn,
-    DetectorsOut,
-    make_foreign,
-    names_in,
-    neutral,
-    refit_units,
-    refuse_foreign,
-    restore_columns,
-    types_in,
-)
+from . import archive, ensembles, estimators
+from .archive import Archive, ModelInfo, Pieces, inspect
 
 __all__ = ["ModelFileError", "ModelInfo", "inspect", "load", "save"]
 
@@ -151,14 +126,14 @@ def save(
             "`method='full'` keeps the reference rows, and a frame has no place in a model file; "
             "use another method, such as 'cv+', or Prepare(detector), which keeps numbers."
         )
-    detectors = DetectorsOut()
+    detectors = estimators.DetectorsOut()
     out = detectors.out = Writer(detectors, cad.n_features_in_)
-    model = as_json({**_write_model(cad, out), "estimators": detectors.entries})
+    model = archive.as_json({**_write_model(cad, out), "estimators": detectors.entries})
     members: dict[str, Pieces] = {MODEL: [model]}
-    members.update((name, npy_pieces(array)) for name, array in out.arrays.items())
+    members.update((name, archive.npy_pieces(array)) for name, array in out.arrays.items())
     members.update((_dump_name(k), [dump]) for k, dump in enumerate(detectors.dumps))
     facts = facts_of(cad, extras or {}, sorted(detectors.types))
-    write_archive(path, facts, members, overwrite=overwrite, fits=out.budget.allows)
+    archive.write_archive(path, facts, members, overwrite=overwrite, fits=out.budget.allows)
 
 
 def check_can_be_saved(method: str) -> None:
@@ -222,10 +197,10 @@ def load(path: str | Path, *, trusted: bool = False) -> ConformalDetector:
     if type(trusted) is not bool:
         raise ReconformError(f"`trusted` is True or False; got {trusted!r}.")
     with (
-        open_archive(path) as archive,
-        refusing(path, "the file is damaged, or was not written by reconform"),
+        archive.open_archive(path) as container,
+        archive.refusing(path, "the file is damaged, or was not written by reconform"),
     ):
-        return _read_model(archive, trusted)
+        return _read_model(container, trusted)
 
 
 def _dump_name(k: int) -> str:
@@ -352,8 +327,8 @@ _UNITS = Maybe(OneOf(Record("Units", UnitFeatures, _OF_UNITS, _check_units), _WI
 
 
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
-    plan = write_plan(cad.plan_, out)
-    parameters = neutral(ConformalDetector, cad.get_params(deep=False))
+    plan = ensembles.write_plan(cad.plan_, out)
+    parameters = estimators.neutral(ConformalDetector, cad.get_params(deep=False))
     detector, method = parameters.pop("detector"), parameters.pop("method")
     if isinstance(detector, (list, tuple)):
         detector = resolve_detector(detector)
@@ -362,18 +337,18 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         detector = {"estimator": out.estimators.write(detector, fitted=fitted)}
     kept = cad.state_
     if kept.reference is not None:
-        out.budget.spend(refit_units(cad.detector, *kept.reference.shape), "a fit")
+        out.budget.spend(estimators.refit_units(cad.detector, *kept.reference.shape), "a fit")
     return {
         "detector": detector,
         "method": _write_method(method, out),
         "parameters": Plain().write(parameters, "parameters", out),
         "n_features": cad.n_features_in_,
-        "feature_names": names_in(cad),
+        "feature_names": estimators.names_in(cad),
         "offset": Scalar(float).write(cad.offset_, "offset_", out),
         "tie_key": kept.tie_key,
         "left_out": cad.left_out_,
         "plan": plan,
-        "ensemble": write_fitted(cad, out),
+        "ensemble": ensembles.write_fitted(cad, out),
         "reference": _SAMPLE.write(kept.reference, "reference", out),
         "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
         "looked_up": _LOOKED_UP.write(kept.looked_up, "looked_up", out),
@@ -383,7 +358,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "rows": _SAMPLE.write(None if isinstance(kept.rows, FrameRows) else kept.rows, "rows", out),
         "origins": _KEYS.write(kept.origins, "origins", out),
         "joined": _KEYS.write(kept.joined, "joined", out),
-        **write_groups(cad, out),
+        **ensembles.write_groups(cad, out),
         **_write_intake(kept.intake),
     }
 
@@ -412,52 +387,52 @@ def _read_intake(json: Json, cad: ConformalDetector) -> Intake:
     return Frames(columns, package)
 
 
-def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
-    json = parse_json(archive.read(MODEL).tobytes())
+def _read_model(container: Archive, trusted: bool) -> ConformalDetector:
+    json = archive.parse_json(container.read(MODEL).tobytes())
     entries = json["estimators"]
-    names = [name for name in archive.manifest["members"] if name.endswith(".skops")]
-    dumps = [archive.read(_dump_name(k)).tobytes() for k in range(len(names))]
+    names = [name for name in container.manifest["members"] if name.endswith(".skops")]
+    dumps = [container.read(_dump_name(k)).tobytes() for k in range(len(names))]
     if not trusted:
-        types = {name for data in dumps for name in types_in(data)}
+        types = {name for data in dumps for name in estimators.types_in(data)}
         if dumps:
-            refuse_foreign(sorted(types), path=archive.path)
-    detectors = DetectorsIn(entries, make_foreign(dumps))
-    arrays = {name for name in archive.manifest["members"] if name.endswith(".npy")}
+            estimators.refuse_foreign(sorted(types), path=container.path)
+    detectors = estimators.DetectorsIn(entries, estimators.make_foreign(dumps))
+    arrays = {name for name in container.manifest["members"] if name.endswith(".npy")}
     source = detectors.source = Reader(
-        lambda name: read_npy(archive.read(name)),
-        Budget(archive.file_bytes),
+        lambda name: archive.read_npy(container.read(name)),
+        Budget(container.file_bytes),
         detectors,
         json["n_features"],
         unread=arrays,
     )
-    plan = read_plan(json["plan"], source)
+    plan = ensembles.read_plan(json["plan"], source)
 
     detector = json["detector"]
     if not isinstance(detector, str):
         detector = detectors.read(detector["estimator"])
-    parameters = neutral(ConformalDetector, Plain().read(json["parameters"], source))
+    parameters = estimators.neutral(ConformalDetector, Plain().read(json["parameters"], source))
     cad = ConformalDetector(detector, _read_method(json["method"], source), **parameters)
     _check_parameters(cad)
-    restore_columns(cad, json["n_features"], json["feature_names"])
+    estimators.restore_columns(cad, json["n_features"], json["feature_names"])
     tie_key = Scalar(int).read(json["tie_key"], source)
     require(0 <= tie_key < 1 << 64, "the key of ties is out of range")
     accepts_nan = bool(get_tags(cad).input_tags.allow_nan)
     cad.state_ = kept = FittedState(_read_intake(json, cad), tie_key, accepts_nan)
-    groups, kept.sample_groups = read_groups(json, cad, plan, source)
+    groups, kept.sample_groups = ensembles.read_groups(json, cad, plan, source)
     left_out = Scalar(int).read(json["left_out"], source)
     require(left_out >= 0, "the number of rows that were left out is below 0")
     kept.updates = tuple(_UPDATES.read(json.get("updates", []), source))
-    cad.adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups, left_out)
+    cad.adopt(plan, ensembles.read_fitted(json["ensemble"], plan, groups, source), groups, left_out)
     cad.offset_ = Scalar(float).read(json["offset"], source)
     kept.reference = rows = _SAMPLE.read(json["reference"], source)
     fits = rows is None or rows.shape == (plan.n, cad.n_features_in_)
     require(fits and (rows is None or len(rows) <= MOST_REFERENCE), "the reference is another one")
     if rows is not None:  # a batch of very many rows fits again
-        source.budget.spend(refit_units(cad.detector, *rows.shape), "a fit")
+        source.budget.spend(estimators.refit_units(cad.detector, *rows.shape), "a fit")
     _read_sample(cad, json, source)
     _read_marked(cad, json, source)
     require(not source.unread, f"nothing needs {sorted(source.unread)[:3]}")
-    same = cad.calibration_.fingerprint == archive.manifest["fingerprint"]
+    same = cad.calibration_.fingerprint == container.manifest["fingerprint"]
     require(same, "the calibration is not the one in the manifest")
     return cad
 
@@ -526,8 +501,8 @@ def facts_of(
     """Collect the facts of a model for its manifest."""
     parameters = cad.get_params(deep=False)
     return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format": archive.FORMAT,
+        "format_version": archive.FORMAT_VERSION,
         "reconform": version("reconform"),
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "detector": _shown(parameters.pop("detector")),
@@ -536,8 +511,7 @@ def facts_of(
         "variant": cad.plan_.variant,
         "parameters": {name: repr(value) for name, value in parameters.items()},
         "n_features": cad.n_features_in_,
-        "feature_names": names_in(cad),
-        "feature_type": "float64",
+        "feature_names": estimators.names_in(cad),
         "n_reference": cad.plan_.n,
         "n_calibration": cad.n_calibration_,
         "n_models": cad.plan_.n_models,
@@ -557,7 +531,7 @@ def _shown(choice: Any) -> str:
 def _checked(extras: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse extras that would not come back as they are."""
     try:
-        if parse_json(as_json(dict(extras))) == extras:
+        if archive.parse_json(archive.as_json(dict(extras))) == extras:
             return dict(extras)
     except (TypeError, ValueError):
         pass

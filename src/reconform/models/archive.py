@@ -151,7 +151,12 @@ class Archive:
         self.path = path
         with refusing(path, "this is not a reconform model, or it is damaged"):
             self.file_bytes = size = file.seek(0, os.SEEK_END)
-            self._zip = _open_zip(file)
+            file.seek(0)
+            cut_short = file.read(4) == b"PK\x03\x04"
+            require(
+                is_zipfile(file), "it was cut short" if cut_short else "it is not a zip archive"
+            )
+            self._zip = ZipFile(file)
             self._members = {member.orig_filename: member for member in self._zip.infolist()}
             check_directory(self._zip.infolist(), size)
             self.manifest = self._read_manifest()
@@ -205,15 +210,6 @@ class Archive:
                 f"{manifest.get('reconform')}, and the installed reconform reads up to "
                 f"{FORMAT_VERSION}; install a newer reconform."
             )
-
-
-def _open_zip(file: BinaryIO) -> ZipFile:
-    file.seek(0)
-    start = file.read(4)
-    cut_short = start == b"PK\x03\x04"
-    why = "it was cut short" if cut_short else "it is not a zip archive"
-    require(is_zipfile(file), why)
-    return ZipFile(file)
 
 
 @contextmanager
@@ -372,8 +368,6 @@ class ModelInfo:
     n_features : int
     feature_names : tuple of str or None
         If the reference had column names.
-    feature_type : str
-        Type of all features.
     n_reference, n_calibration, n_models : int
         Rows of the reference, calibration scores, resampled models of the plan.
     fingerprint : str
@@ -403,7 +397,6 @@ class ModelInfo:
     parameters: Mapping[str, str]
     n_features: int
     feature_names: tuple[str, ...] | None
-    feature_type: str
     n_reference: int
     n_calibration: int
     n_models: int

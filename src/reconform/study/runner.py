@@ -6,7 +6,6 @@ whole or not at all: a run that follows a killed one computes only what is missi
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
@@ -16,7 +15,6 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Self
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -95,7 +93,8 @@ class Store:
         """Write one result, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps(asdict(result), indent=1, sort_keys=True)
-        write_atomic(self.folder / _file_name(result.key), content.encode(), overwrite=True)
+        name = f"{name_key(repr(result.key)):016x}.json"  # which says nothing: the content does
+        write_atomic(self.folder / name, content.encode(), overwrite=True)
 
     def results(self) -> dict[Key, StoredResult]:
         """Read every finished result, in the order of the keys."""
@@ -111,19 +110,6 @@ class Store:
                 f"{path} is not a finished row of a study ({error!r}). Delete it and run again: "
                 "only this row is computed anew."
             ) from error
-
-
-def _file_name(key: Key) -> str:
-    *labels, draw = key
-    return f"{','.join(map(_safe, labels))},{draw:04d}.json"
-
-
-def _safe(label: str) -> str:
-    """A label as part of a file name: readable, and different for different labels."""
-    quoted = quote(label, safe="+ ()=")
-    if len(quoted) <= 60:
-        return quoted
-    return f"{quoted[:48]}~{hashlib.sha256(label.encode()).hexdigest()[:11]}"
 
 
 @dataclass(frozen=True, eq=False)
