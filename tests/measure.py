@@ -27,9 +27,9 @@ REFERENCE = {
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
     "modules": 141,
-    "lines of code": 31_330,
+    "lines of code": 31_290,
     "functions over 80 lines": 0,
-    "lines of tests": 27_200,
+    "lines of tests": 26_900,
     "words in docs": 44_900,
     "words in docs, beside reference and proofs": 25_000,
     "fit, discover, print: functions": 540,
