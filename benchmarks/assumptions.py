@@ -39,8 +39,8 @@ import numpy as np
 from papers import REGISTRY, load
 
 from reconform import ConformalDetector, review
-from reconform.assumption import LookedUp, reference_positions
 from reconform.assumption.closeness import copy_findings
+from reconform.assumption.sample import LookedUp, reference_positions
 from reconform.cleaning import to_look_at
 from reconform.content import Contents
 from reconform.study import Dataset

@@ -26,17 +26,17 @@ REFERENCE = {
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 141,
-    "lines of code": 31_290,
+    "modules": 140,
+    "lines of code": 30_950,
     "functions over 80 lines": 0,
     "lines of tests": 26_900,
     "words in docs": 44_900,
     "words in docs, beside reference and proofs": 25_000,
-    "fit, discover, print: functions": 540,
-    "fit, discover, print: outside detectors/": 290,
-    "fit, discover, print: modules": 69,
-    "detect --report: functions": 940,
-    "detect --report: modules": 94,
+    "fit, discover, print: functions": 492,
+    "fit, discover, print: outside detectors/": 276,
+    "fit, discover, print: modules": 61,
+    "detect --report: functions": 780,
+    "detect --report: modules": 84,
 }
 
 _DEFAULT = """

@@ -21,8 +21,8 @@ if len(sys.argv) > 1:  # files that are larger fail with an OSError, as on a ful
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 logging.basicConfig(format="LOG %(message)s", stream=sys.stdout)
 import reconform.cli.detect
-from reconform.randomness import refusals, uniform
-print("result", refusals(10), uniform(12345))
+from reconform.randomness import mix, uniform
+print("result", mix(10), uniform(12345))
 reconform.cli.main(["--help"])
 """
 

@@ -9,7 +9,7 @@ from sklearn.neighbors import LocalOutlierFactor
 
 from enumeration import judged
 from reconform import ConformalDetector, CrossValidation, Jackknife, Resampling, content
-from reconform.content import Contents, by_content, canonical_order, draw_rows, sorted_by_content
+from reconform.content import Contents, canonical_order, draw_rows, sorted_by_content
 from reconform.detectors import IForest
 from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one_out
 from reconform.detectors.iforest.model import Recipe, TreeDraws, fit_forest
@@ -111,7 +111,7 @@ def test_bootstrap_sizes_have_the_law_of_draws_with_replacement(rng):
 
 def test_exchanging_a_row_moves_one_row_across_a_cut():
     def folds(X):
-        shuffle = by_content(Contents.of(X))
+        shuffle = partial(canonical_order, Contents.of(X))
         return CrossValidation(7).plan(len(X), random_state=1, shuffle=shuffle).held_out
 
     X = rows(50)

@@ -316,20 +316,17 @@ def test_a_copy_is_tied_with_its_original(name):
 # What decides how work is cut into blocks and given to threads: as small as it may be.
 BLOCKS = {
     "reconform.ensemble.BLOCK_BYTES": 700,
+    "reconform.parallel.LEAST_WORK": 0,
     "reconform.detectors.knn.search.SMALL_WORK": 0,
     "reconform.detectors.knn.search.AT_ONCE": 1000,
     "reconform.detectors.one_more.LEAST_AT_ONCE": 2,
     "reconform.detectors.knn.ensembles.BLOCK_BYTES": 1000,
-    "reconform.detectors.iforest.model.WALKS_WORTH_A_THREAD": 0,
     "reconform.detectors.iforest.model.DRAWN_AT_ONCE": 500,
     "reconform.detectors.iforest.ensembles.DRAWN_AT_ONCE": 100,
     "reconform.detectors.iforest.ensembles.CHUNK_MODELS": 4,
     "reconform.detectors.iforest.ensembles.CHUNK_NODES": 1,
-    "reconform.detectors.inne.ensembles.LEAST_WORK": 0,
     "reconform.detectors.inne.ensembles.STEP_ROWS": 20,
     "reconform.detectors.lof.BLOCK_BYTES": 200,
-    "reconform.detectors.kde.LEAST_PAIRS": 0,
-    "reconform.detectors.mahalanobis.LEAST_PAIRS": 0,
 }
 METHODS = {
     "split": "split",

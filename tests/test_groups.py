@@ -10,6 +10,7 @@ import oracle
 from commands import run
 from reconform import ConformalDetector, Full, load, methods, save
 from reconform.detectors import KNN
+from reconform.ensemble import Within
 from reconform.errors import ReconformError, ReferenceWarning
 from reconform.rule import Rule
 from reconform.statistics.conditional_calibration import e_value
@@ -96,7 +97,8 @@ def test_ranks_within_groups_add_up_to_ranks(detector, method):
     plain = ConformalDetector(detector, method, random_state=0).fit(X)
     every, codes = plain.ensemble_, (groups == "b").astype(int)
     members = [np.flatnonzero(codes[every.calibration.rows] == g) for g in (0, 1)]
-    ranks = [every.ranks_within(new, np.full(len(new), g), members).at_most for g in (0, 1)]
+    of_each = [Within(np.full(len(new), g), members) for g in (0, 1)]
+    ranks = [every.ranks_within(new, within).at_most for within in of_each]
     assert (ranks[0] + ranks[1] - 1 == plain.ranks(new)).all()
     if method != "split":  # whose split is drawn in every group
         cad = ConformalDetector(detector, method, random_state=0).fit(X, groups=groups)

@@ -215,7 +215,7 @@ def test_the_command_line_offers_a_row_of_the_table(data, tmp_path):
 
 def test_a_procedure_that_needs_the_whole_batch(monkeypatch, cad, data, tmp_path):
     def lowest(batch, level):
-        mask = np.arange(len(batch.p_values)) == np.argmin(batch.ranks.scores)
+        mask = np.arange(len(batch.ranks.at_most)) == np.argmin(batch.ranks.scores)
         return Outcome(mask, np.where(mask, 0.0, 1.0))
 
     row = Procedure("lowest", "The lowest", "for a test", on_batch=lowest)
@@ -244,7 +244,7 @@ def test_a_validity_is_one_row(monkeypatch, cad, data, tmp_path):
 def test_a_validity_may_decide_a_whole_batch(monkeypatch, cad, data):
     def certify(guarantee, procedure):
         def nothing(batch, level):
-            m = len(batch.p_values)
+            m = len(batch.ranks.at_most)
             return Outcome(np.zeros(m, dtype=bool), np.ones(m))
 
         return nothing if guarantee.name == "split" else None

@@ -15,7 +15,7 @@ from reconform.files import open_batches
 from reconform.files.judge import judge_file
 from reconform.files.reading import ReadOptions
 from reconform.rule import Rule
-from reconform.updating import known_anomalies, marks_of
+from reconform.updating import marks_of
 from refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::reconform.ReferenceWarning")
@@ -52,7 +52,7 @@ def test_who_joins_and_who_shapes_scores(judged):
     assert update.drawn == (real & drawn).sum()
     expected = np.vstack([cad.state_.known.rows, X[false & drawn]])
     assert np.array_equal(newer.state_.known.rows, expected)
-    assert np.array_equal(known_anomalies(newer.ensemble_), X[real])
+    assert np.array_equal(newer.ensemble_.anomalies, X[real])
     assert update.parent == cad.calibration_.fingerprint
     assert cad.state_.updates == (), "the one that was updated stays as it is"
     both = cad.update(X, marks, sample=found.sample, add_false=True)
@@ -111,7 +111,7 @@ def test_rows_of_a_batch_do_not_vouch_for_themselves(judged):
     with_marks, without = (one.discover(other, 0.2).mask[-FEW:].mean() for one in (newer, cad))
     assert with_marks > without - 1e-9
     assert newer.discover(other).p_values[-1] < 0.02
-    assert len(known_anomalies(newer.ensemble_)) == (marks == "real").sum() + 1
+    assert len(newer.ensemble_.anomalies) == (marks == "real").sum() + 1
 
 
 def test_rows_with_labels_are_known_by_them(judged):

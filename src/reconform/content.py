@@ -14,11 +14,11 @@ symmetric, and only their law is off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,6 @@ from .compiled import njit
 from .frames import FrameRows
 from .parallel import run_blocks
 from .randomness import GOLDEN, Streams, mix, mix_array, uniform
-
-# Threads are worth starting from about this many hashes, or words to digest.
-LEAST_HASHES = 1 << 22
 
 # Rows are put in order by so many columns first.
 FIRST_COLUMNS = 4
@@ -211,8 +208,10 @@ def smallest_hashes(
     words: UInt64Array,
     rows: Int32Array,
     hashes: UInt64Array,
+    start_stream: int,
+    stop_stream: int,
 ) -> None:
-    """For every stream the rows with the smallest ``mix(key ^ stream)``, in that order.
+    """For some streams the rows with the smallest ``mix(key ^ stream)``, in that order.
 
     Parameters
     ----------
@@ -232,7 +231,7 @@ def smallest_hashes(
     room = min(n, 2 * size + 64) + BLOCK
     found, found_rows = np.empty(room, np.uint64), np.empty(room, np.int32)
     ends, sorting = np.empty(room + 1, np.int64), np.empty((2, room), np.uint64)
-    for t in range(len(streams)):
+    for t in range(start_stream, stop_stream):
         stream = streams[t]
         gate = _gate(size, n)
         count = 0
@@ -360,9 +359,9 @@ class Contents:
         >>> set(a.tolist()) == set(b.tolist())
         True
         """
-        if train is None:
-            return self._keys
-        rows = train.astype(np.int32)
+        if train is None and self.count == len(self):
+            return mix_array(self.digests)  # every row is the first of its kind
+        rows = np.arange(len(self), dtype=np.int32) if train is None else train.astype(np.int32)
         keys = np.empty(len(rows), dtype=np.uint64)
         multiset_keys(self.digests, self.group, rows, self.count, keys)
         return keys
@@ -374,13 +373,6 @@ class Contents:
         count_equal(words, digests, self.words, *self._by_digest, occurrence)
         # As `key_of`.
         return words, mix_array(digests ^ (occurrence.astype(np.uint64) * GOLDEN))
-
-    @cached_property
-    def _keys(self) -> UInt64Array:
-        """Keys of all rows."""
-        if self.count == len(self):
-            return mix_array(self.digests)  # every row is the first of its kind
-        return self.keys(np.arange(len(self), dtype=np.int32))
 
     @cached_property
     def first(self) -> Int32Array:
@@ -436,11 +428,7 @@ def digests_of(X: FloatArray, *, n_jobs: int | None = 1) -> tuple[UInt64Array, U
     """Words and digests of rows."""
     words = np.ascontiguousarray(X, dtype=np.float64).view(np.uint64)
     digests = np.empty(len(words), dtype=np.uint64)
-    run_blocks(
-        lambda start, stop: digest_rows(words, digests, start, stop),
-        len(words),
-        n_jobs=n_jobs if words.size >= LEAST_HASHES else 1,
-    )
+    run_blocks(partial(digest_rows, words, digests), len(words), n_jobs=n_jobs, work=words.size)
     return words, digests
 
 
@@ -499,16 +487,12 @@ def draw_rows(
     True
     """
     rows = np.arange(len(contents), dtype=np.int32) if train is None else train.astype(np.int32)
-    keys = contents.keys(train)
     drawn = np.empty((len(streams), size), dtype=np.int32)
     hashes = np.empty((len(streams), size), dtype=np.uint64)
-
-    def draw(start: int, stop: int) -> None:
-        some = slice(start, stop)
-        smallest_hashes(streams[some], keys, rows, contents.words, drawn[some], hashes[some])
-
-    jobs = n_jobs if len(streams) * len(rows) >= LEAST_HASHES else 1
-    run_blocks(draw, len(streams), n_jobs=jobs)
+    kernel = partial(
+        smallest_hashes, streams, contents.keys(train), rows, contents.words, drawn, hashes
+    )
+    run_blocks(kernel, len(streams), n_jobs=n_jobs, work=len(streams) * len(rows))
     return Drawn(drawn, hashes)
 
 
@@ -551,19 +535,6 @@ def first_rows(contents: Contents, seed: np.random.SeedSequence, most: int) -> I
         return canonical_order(contents, seed)
     stream = np.asarray(seed.generate_state(1, np.uint64), dtype=np.uint64)
     return np.asarray(draw_rows(contents, stream, most).rows[0], dtype=np.intp)
-
-
-Shuffle = Callable[[np.random.SeedSequence], IndexArray]
-
-
-def by_position(n: int) -> Shuffle:
-    """Shuffle positions, whatever the rows are: where only n is known."""
-    return lambda seed: np.random.default_rng(seed).permutation(n)
-
-
-def by_content(contents: Contents) -> Shuffle:
-    """Shuffle rows by their hashes."""
-    return lambda seed: canonical_order(contents, seed)
 
 
 class RowStreams(Streams):

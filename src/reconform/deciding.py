@@ -1,14 +1,14 @@
 """From ranks to a list: what a rule decides for new rows, and what the list says of itself.
 
 There are two ways. `ByGrid`: every rank has its p-value, on the grid of one calibration or, where
-rows are ranked within groups, on the joint grid of all of them. `ByWeights` (`weighing.py`): new
-rows come in other proportions than the reference, and ranks are weighted.
+rows are ranked within groups, on the joint grid of all of them. `ByWeights`: new rows come in other
+proportions than the reference, and ranks are weighted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -18,33 +18,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, RankArray
-from .assumption import (
-    Category,
-    Compared,
-    Finding,
-    InOrder,
-    alike_in_groups,
-    drawn_rows,
-    in_runs,
-    new_rows,
-    unused_batch,
-)
+from .assumption import Compared
+from .assumption.closeness import unused_batch
+from .assumption.columns import Category
+from .assumption.order import InOrder, in_runs
+from .assumption.sample import alike_in_groups, drawn_rows, new_rows
+from .assumption.verdict import Finding
 from .detectors.auto import name_of
 from .detectors.prepared import Prepared, category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble.choosing import FullChoice
 from .ensemble.grouped import GroupedEnsemble
+from .errors import ReconformError
 from .explain import explainer_for
 from .explain.features import Words
 from .frames import without_calendar
 from .grouping import GroupFound, found_in_groups, out_of_reach
 from .methods import MOST_REFERENCE, BySize, CrossValidation
 from .parallel import track
-from .rule import Rule
-from .statistics.certificates import CERTIFIABLE, Claim
+from .rule import WITHIN_ALARMS, Rule
+from .statistics.certificates import CERTIFIABLE, MEASURED, PROVEN, Claim
 from .statistics.conditional_calibration import cost_sentence
-from .statistics.exact import Grid, usual
-from .statistics.fdr import Outcome, RankCounts
+from .statistics.exact import SLACK, Grid, usual
+from .statistics.fdr import PROCEDURES, Outcome, RankCounts
 from .statistics.joint import JointGrid
 from .statistics.ranks import (
     Candidate,
@@ -55,7 +51,7 @@ from .statistics.ranks import (
     by_evidence,
     choice_sentence,
 )
-from .weighing import ByWeights, why_not_weighed
+from .statistics.weighted import WeightedRanks, ranks_by_refits, ranks_of_one_model, whole_weights
 from .weights import Weights
 
 if TYPE_CHECKING:
@@ -97,16 +93,6 @@ class NewRows:
     categories: Mapping[int, Category] | None = None
     unlisted: Words | None = None
     times: FloatArray | None = None
-
-    def in_order(self, names: Sequence[str]) -> InOrder:
-        """The rows that the order is tested by."""
-        seen, ranks = in_runs(len(self.X)), self.ranks
-        return InOrder(
-            without_calendar(np.asarray(self.X[seen]), names),
-            ranks.scores[seen],
-            None if self.times is None else self.times[seen],
-            None if ranks.groups is None else ranks.groups[seen],
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,14 +150,19 @@ def decided_in_memory(
     p_values, outcome = decider.decide(X, ranks, new.p_values)
     # Weighted and smoothed p-values do not follow from ranks.
     on_grid = isinstance(decider, ByGrid) and cad.ties != "randomized"
-    looked_at = new_rows(X)
+    looked_at, in_order = new_rows(X), in_runs(len(X))
     seen = Observed(
         np.array(X[looked_at]),
         ranks,
         None,
         new.categories,
         None if ranks.groups is None else ranks.groups[looked_at],
-        new.in_order(cad.names),
+        InOrder(
+            without_calendar(np.asarray(X[in_order]), cad.names),
+            ranks.scores[in_order],
+            None if new.times is None else new.times[in_order],
+            None if ranks.groups is None else ranks.groups[in_order],
+        ),
         None if rule.sample is None else drawn_rows(X, cad.state_.tie_key, rule.sample),
     )
     groups = decider.groups(JudgedRows(ranks.groups, p_values, outcome.mask))
@@ -348,18 +339,24 @@ class ByGrid:
         p_values : float array of shape (m,)
             On the grid, or smoothed.
         """
-        cad = self.cad
+        cad, rule, counts = self.cad, self.rule, self.cad.no_counts()
         batch = RankedBatch(
             ranks,
-            p_values,
             self.grid,
             cad.calibration_,
-            cad.no_counts().n_calibration,
-            cad.ties == "randomized",
+            counts.n_calibration,
             partial(_e_values, cad, X, ranks),
             cad.joint,
         )
-        return p_values, self.rule.decide_batch(batch, cad)
+        certify = rule.whole_batch(cad)
+        if certify is not None:
+            return p_values, certify(batch, rule.level)
+        if rule.row.on_batch is not None:
+            return p_values, rule.row.on_batch(batch, rule.level, **rule.options)
+        if cad.ties == "randomized":
+            return p_values, rule.decide_p_values(p_values)
+        decision = rule.decide_counts(counts.add(ranks.at_most), self.grid)
+        return p_values, Outcome.of(decision, ranks.at_most)
 
     def groups(self, rows: JudgedRows) -> tuple[GroupFound, ...]:
         """Say what became of every group; nothing where there are none."""
@@ -412,7 +409,9 @@ class ByGrid:
 
     def findings(self, together: Ranks | None) -> tuple[Finding, ...]:
         """Say what was found about the assumption on the way to the ranks."""
-        return () if together is None else unused_batch(together.clustered)
+        if together is None or together.clustered is None:
+            return ()
+        return unused_batch(together.clustered)
 
     def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
         """Say what may keep anomalies from being flagged, whatever they are like."""
@@ -421,12 +420,13 @@ class ByGrid:
             said = out_of_reach(groups, sum(one.flagged for one in groups))
             return " ".join(said) or None
         plan, certified = self.cad.plan_, self.rule.whole_batch(self.cad) is not None
+        part = plan.n > self.cad.n_calibration_
         few = self.rule.warning(
             self.cad.n_calibration_,
             m,
             n_reference=plan.n,
             smallest_p=None if certified else self.grid.smallest,
-            instead=_calibrating_on_all(self.cad, self.rule, m),
+            instead=_calibrating_on_all(self.cad, self.rule, m) if part else None,
         )
         cautious = plan.n < plan.row.cautious_below
         more = plan.row.caution.format(n=plan.n) if cautious else ""
@@ -460,3 +460,170 @@ def _e_values(
     else:
         every = fitted.e_values(X, candidates, step)
     return track(every, total=len(candidates), label="certifying rows", verbose=cad.verbose)
+
+
+# --- with weights: new rows come in other proportions than the reference --------------------------
+
+# One model is compared with m rows for each of m rows.
+MOST_WEIGHED = 100_000
+
+
+def check_weighted(cad: ConformalDetector, rule: Rule, weights: Weights, m: int) -> None:
+    """Refuse weights of other rows, and what weights cannot be used with."""
+    if not isinstance(weights, Weights):
+        raise ReconformError(
+            f"weights must be a Weights object, such as Weights.estimate(X_normal, X_new) or "
+            f"Weights(reference, new); got {type(weights).__name__}."
+        )
+    weights.check_sizes(cad.plan_.n, m)
+    why = why_not_weighed(cad, rule, m, known=weights.known)
+    if why is not None:
+        raise ReconformError(why)
+
+
+def why_not_weighed(
+    cad: ConformalDetector, rule: Rule, m: int, *, known: bool = False
+) -> str | None:
+    """Say why m rows cannot be weighed, with weights that are `known` or estimated; or None."""
+    plan = cad.plan_
+    if cad.joint is not None:
+        return (
+            "`weights` cannot be combined with `groups`; weigh the rows of each group by its own "
+            "detector."
+        )
+    if not plan.row.takes_weights or len(plan.repeats) > 1:
+        how = "use `method='full'` or `method='split'`"
+        how = "leave out `repeats`" if plan.row.takes_weights else how
+        return (
+            "weights need scores that treat the reference rows and the new row alike, or one "
+            f"model, and {cad.method!r} has neither; {how}."
+        )
+    if rule.procedure not in ("bh", WITHIN_ALARMS):
+        return (
+            "only Benjamini-Hochberg can be combined with `weights`; leave out "
+            f"`procedure={rule.procedure!r}`."
+        )
+    if rule.conditional is not None:
+        return "`conditional` cannot be combined with `weights`; leave out `conditional`."
+    if cad.ties == "randomized":
+        return "`weights` cannot be combined with ties='randomized'; use ties='conservative'."
+    if rule.validity == "proven" and not known:
+        return (
+            "`validity='proven'` asks for a theorem, and there is none for estimated weights; give "
+            "known ones, or `validity='nominal'`."
+        )
+    if m > MOST_WEIGHED:
+        return f"weighted lists are for at most {MOST_WEIGHED:,} new rows at a time; got {m:,}."
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class ByWeights:
+    """Ranks are weighted; the counterpart of `ByGrid`.
+
+    Attributes
+    ----------
+    cad : ConformalDetector
+        The one that ranked the rows, with ``"full"`` or one split.
+    rule : Rule
+    weights : Weights
+    """
+
+    cad: ConformalDetector
+    rule: Rule
+    weights: Weights
+
+    def decide(
+        self, X: FloatArray, ranks: Ranks, p_values: FloatArray
+    ) -> tuple[FloatArray, Outcome]:
+        """Decide for a batch in memory; return the weighted p-values, too.
+
+        Benjamini-Hochberg on the weighted p-values; under ``validity="proven"`` weighted conformal
+        selection, with e-values and the former list beside it.
+        """
+        rule = self.rule
+        check_weighted(self.cad, rule, self.weights, len(p_values))
+        weighted = self._ranks(X, ranks)
+        adjusted = PROCEDURES[rule.procedure].adjust(weighted.p_values, rule.options)
+        if rule.false_alarms is not None:
+            return weighted.p_values, Outcome(weighted.within_alarms(rule.level), adjusted)
+        plain = weighted.benjamini_hochberg(rule.level)
+        if rule.validity != "proven":
+            return weighted.p_values, Outcome(plain, adjusted)
+        return weighted.p_values, Outcome(
+            mask=weighted.selected(rule.level),
+            q_values=adjusted,
+            e_values=np.array([float(value) for value in weighted.e_values]),
+            plain=plain,
+        )
+
+    def _ranks(self, X: FloatArray, ranks: Ranks) -> WeightedRanks:
+        """Weigh the new rows of a batch; `ranks` are those without weights."""
+        cad, weights, m = self.cad, self.weights, len(X)
+        # A number of false alarms needs the p-values only.
+        level = Fraction(1, 10) if self.rule.false_alarms is not None else self.rule.level
+        ensemble, calibration = cad.ensemble_, cad.calibration_
+        if not cad.plan_.row.augments:
+            # Given the rows of the pool, the scores of one model or of the chosen one are fixed.
+            among = calibration.scores if ranks.against is None else ranks.against
+            whole = whole_weights(weights.reference[calibration.rows], weights.new)
+            return ranks_of_one_model(among, ranks.scores, whole, level)
+
+        def blocks() -> Iterator[tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]]:
+            rows, every = np.arange(m), None
+            if isinstance(ensemble, FullChoice):
+                assert ranks.choice is not None
+                every = ensemble.augmented_by_chosen(X, rows, ranks.choice.chosen)
+            for one in ensemble.augmented_scores(X, rows) if every is None else every:
+                yield one.rows, one.own, one.others, one.order
+
+        whole = whole_weights(weights.reference, weights.new)
+        return ranks_by_refits(blocks(), whole, level if m == 1 else level * SLACK)
+
+    def groups(self, rows: Any) -> tuple[GroupFound, ...]:
+        """Nothing: weights and groups do not go together."""
+        return ()
+
+    def choice(self, choice: Choice, mask: BoolArray) -> tuple[Candidate, ...]:
+        """Nothing: what detectors find alone is counted without weights."""
+        return ()
+
+    def claim(self, groups: tuple[GroupFound, ...]) -> Claim:
+        """Say what holds for the list, and what the weights leave of the reference."""
+        rule, name = self.rule, self.cad.guarantee_.name
+        true = "if the weights are the true ones and rows are independent"
+        status = PROVEN if rule.validity == "proven" or rule.false_alarms is not None else MEASURED
+        if not self.weights.known:
+            status = f"{MEASURED}: the weights are estimated"
+            what = "FDR" if rule.false_alarms is None else "Expected number of false alarms"
+            said = f"{what} measured, not proven: the weights are estimated."
+        elif rule.false_alarms is not None:
+            number = f"{float(rule.level):g}"
+            said = f"Expected number of false alarms at most {number}, proven for {name}, {true}."
+        elif rule.validity == "proven":
+            said = f"FDR proven (weighted conformal selection) for the list from {name}, {true}."
+        else:
+            said = (
+                f"FDR measured, not proven, for BH on weighted p-values of {name}; each of them is "
+                f"exact, {true}."
+            )
+        claim = Claim(said, status, true.removeprefix("if "))
+        claim = self.cad.guarantee_.after_cleaning(claim)
+        return replace(claim, full=f"{claim.full} {self.weights.remains}")
+
+    def findings(self, together: Ranks | None) -> tuple[Finding, ...]:
+        """Say what the weights are, in place of a test for a shift."""
+        said = str(self.weights)
+        if self.weights.usable:
+            said += " Whether the columns moved is not tested, as the weights account for it."
+            return (Finding("weights", "note", said),)
+        advice = (
+            "Take a reference that has more rows like the new ones; weights cannot make up for "
+            "rows that are not there."
+        )
+        return (Finding("weights", "doubtful", said, advice),)
+
+    def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
+        """Say what may keep anomalies from being flagged, by the rows that the weights leave."""
+        size = self.weights.effective_size_of(self.cad.calibration_.rows)
+        return self.rule.warning(max(1, int(size)), m, rows="reference rows' worth of weight")

@@ -17,19 +17,18 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IndexArray, IntArray, RankArray, UInt64Array
-from .assumption import (
-    LookedUp,
-    Order,
-    calendar_of,
-    in_runs,
-    order_of,
-    reference_positions,
-    season_of,
-    seconds_of,
-)
 from .assumption.columns import warn_of_columns, warn_of_scores
+from .assumption.order import Order, calendar_of, in_runs, order_of, season_of, seconds_of
+from .assumption.sample import LookedUp, reference_positions
 from .content import Contents, digests_of
-from .deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
+from .deciding import (
+    NewRows,
+    Observed,
+    check_weighted,
+    decided_by_counts,
+    decided_in_memory,
+    provenance_of,
+)
 from .detectors import NativeDetector, resolve_detector
 from .detectors.prepare import Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
@@ -45,14 +44,7 @@ from .errors import (
     warn_once,
 )
 from .explain import MOST_CELLS, NO_REFERENCE, Explanation, Judged, Known, explainer_for, label_in
-from .fitter import (
-    Fitter,
-    guarantee_of_fit,
-    method_for_rows,
-    plan_for,
-    what_fits,
-    with_anomalies,
-)
+from .fitter import Fitter, guarantee_of_fit, method_for_rows, plan_for, what_fits, with_anomalies
 from .frames import frame_as_it_is, package_of, without_calendar
 from .grouping import Grouping, ReferenceGroups, check_groupable, labels_of, warn_of_small_groups
 from .intake import Frames, Intake, preparing, taken_in
@@ -70,7 +62,6 @@ from .statistics.thresholds import ScoreThreshold, score_threshold
 from .tables import Feature
 from .units import MEAN, CutsRows, UnitFeatures, UnitRows, unit_rows
 from .updating import Looked, Update, apart_from, marks_of, reasons, row_keys, updated
-from .weighing import check_weighted
 from .weights import Weights
 
 _LOG = logging.getLogger(__name__)
@@ -131,7 +122,7 @@ class FittedState:
     @property
     def by_marks(self) -> Sequence[tuple[str, str]]:
         """What updates did that no theorem allows, and what would have to hold for one."""
-        return reasons(self.updates) if self.updates else ()
+        return reasons(self.updates)
 
 
 class ConformalDetector(OutlierMixin, BaseEstimator):
@@ -352,7 +343,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         prepare = preparing(self.detector, None, intake)
         detector = what_fits(method, prepare or self.detector, resolved)
         accepts_nan = prepare is not None or detector.accepts_nan
-        plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
+        *seeds, tie_seed = root_seed(self.random_state).spawn(3)
         tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self.state_ = FittedState(intake, tie_key, accepts_nan, units=units)
         labels, when = index_of(X), _times(X, times)
@@ -363,18 +354,16 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             self.state_.reference = X  # a batch of very many rows wants a split of these
         asked = self._groups_of_reference(groups, blocks, method, len(X))
         contents = Contents.of(X, n_jobs=self.n_jobs)
-        plan = plan_for(suited, contents, blocks if asked is None else asked.codes, plan_seed)
+        plan = plan_for(suited, contents, blocks if asked is None else asked.codes, seeds[0])
         fitter = Fitter(detector, self.n_jobs, self.verbose)
         with intake.explained(detector, X):
             if asked is None or asked.single:
-                ensemble = fitter.fit(X, plan, contents, model_seed)
+                ensemble = fitter.fit(X, plan, contents, seeds[1])
             else:
                 check_groupable(plan, self.method, anomalies is not None)
-                seeds = plan_seed, model_seed
                 ensemble = fitter.fit_in_groups(X, suited, plan, contents, seeds, asked)
         if known is not None:
             ensemble = with_anomalies(ensemble, known, f"{detector.name} with {self.method!r}")
-
         self.adopt(plan, ensemble, asked, int(left_out))
         self._keep_sample(X, contents, labels)
         if self.judges_windows:
@@ -470,11 +459,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         return known
 
     def _groups_of_reference(
-        self,
-        groups: npt.ArrayLike | None,
-        blocks: npt.ArrayLike | None,
-        method: Method,
-        n: int,
+        self, groups: npt.ArrayLike | None, blocks: npt.ArrayLike | None, method: Method, n: int
     ) -> ReferenceGroups | None:
         """Check both kinds of labels; read those to rank within."""
         if blocks is not None and not method.uses_groups:
@@ -595,7 +580,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             prepare = preparing(self.detector, None, self.state_.intake)
             if prepare is not None:  # the rows are coded already
                 split.set_params(detector=prepare.for_features(self.features))
-            known = getattr(self.ensemble_, "anomalies", None)
+            known = self.ensemble_.anomalies
             groups = None
             if self.grouping_ is not None:
                 groups = np.array(self.grouping_.names)[self.state_.groups]
@@ -605,11 +590,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 anomalies=getattr(known, "frame", known),
                 left_out=self.left_out_,
             )
-            self._large.state_.order = self.state_.order
-            self._large.state_.intake = self.state_.intake
-            self._large.state_.known = self.state_.known
-            self._large.state_.updates = self.state_.updates
-            self._large.state_.origins = self.state_.origins
+            for name in ("order", "intake", "known", "updates", "origins"):
+                setattr(self._large.state_, name, getattr(self.state_, name))
             self._large.guarantee_ = guarantee_of_fit(self._large)
             if self.names:
                 self._large.feature_names_in_ = self.feature_names_in_

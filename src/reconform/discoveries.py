@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, ObjectArray, RankArray
-from .assumption import Compared, Verdict, of_units, why_nothing
+from .assumption import Compared
+from .assumption.verdict import Verdict, of_units, why_nothing
 from .display import (
     details,
     headline,

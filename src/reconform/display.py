@@ -16,7 +16,7 @@ import numpy as np
 from .arrays import AnyArray, FloatArray
 
 if TYPE_CHECKING:  # the help of the command line has its words from here, and is there at once
-    from .assumption import Verdict
+    from .assumption.verdict import Verdict
 
 # Of the histogram of p-values.
 BINS = 20
@@ -46,7 +46,7 @@ def headline(
     >>> headline(12, 900, 0.1), headline(0, 900, 0.1)
     ('12 of 900 rows flagged', '0 of 900 rows flagged at a false discovery rate of 10%')
     """
-    from .assumption import WITHDRAWN
+    from .assumption.verdict import WITHDRAWN
     from .rule import false_alarms_in_words
 
     rows = f"{tested:,} row{'s' * (tested != 1)}"

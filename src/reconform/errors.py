@@ -56,12 +56,7 @@ class InputError(ReconformError):
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        message: str,
-        *,
-        line: int | None = None,
-        column: str | None = None,
+        self, path: str | Path, message: str, *, line: int | None = None, column: str | None = None
     ) -> None:
         where = f"{path}" if line is None else f"{path}, line {line:,}"
         super().__init__(f"{where}: {message}")

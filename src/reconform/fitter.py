@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from .arrays import FloatArray
-from .content import Contents, RowStreams, by_content, remembering
+from .content import Contents, RowStreams, canonical_order, remembering
 from .detectors import Auto, ForeignDetector, NativeDetector
 from .detectors.prepare import prepared_classifier
 from .detectors.prepared import Prepared
@@ -51,13 +52,10 @@ def method_for_rows(method: Method, detector: ForeignDetector | NativeDetector, 
 
 
 def plan_for(
-    method: Method,
-    contents: Contents,
-    groups: npt.ArrayLike | None,
-    seed: np.random.SeedSequence,
+    method: Method, contents: Contents, groups: npt.ArrayLike | None, seed: np.random.SeedSequence
 ) -> Plan:
     """Plan for rows of these contents: what is drawn does not depend on their order."""
-    shuffle = by_content(contents)
+    shuffle = partial(canonical_order, contents)
     plan = method.plan(len(contents), groups=groups, random_state=seed, shuffle=shuffle)
     _LOG.info("%d reference rows, method %r", plan.n, method)
     _LOG.debug(
@@ -91,26 +89,17 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
     if alone and isinstance(one, FullChoice | SplitChoice):
         one = one.fitted[0]
     found = guarantee_of(
-        plan,
-        uses_batch=one.ranks_rows != "alone",
-        grouped=isinstance(ensemble, GroupedEnsemble),
+        plan, uses_batch=one.ranks_rows != "alone", grouped=isinstance(ensemble, GroupedEnsemble)
     )
-    return beside_anomalies(found) if _knows_anomalies(given) and not alone else found
+    return found if given.anomalies is None or alone else beside_anomalies(found)
 
 
 def guarantee_of_fit(cad: Any, *, alone: bool = False) -> Guarantee:
     """What is left of that for a detector, after all that marks did to it."""
     found = guarantee_for(cad.plan_, cad.ensemble_, alone=alone)
+    if not (cad.left_out_ or cad.state_.updates):
+        return found
     return after_marks(found, cad.left_out_, cad.plan_.n, cad.state_.by_marks)
-
-
-def _knows_anomalies(ensemble: Ensemble) -> bool:
-    """Whether known anomalies shape the scores or the choice of models."""
-    if isinstance(ensemble, RepeatedSplit):
-        return any(map(_knows_anomalies, ensemble.splits))
-    if isinstance(ensemble, LearnedScores):
-        return ensemble.anomalies is not None
-    return isinstance(ensemble, WithAnomalies)
 
 
 def what_fits(method: Method, detector: Any, resolved: Detecting) -> Detecting:

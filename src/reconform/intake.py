@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.utils.validation import check_array, validate_data
 
 from .arrays import FloatArray
-from .assumption import Category
+from .assumption.columns import Category
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .detectors.prepare import Prepare
 from .errors import ReconformError, blame_input, listed

@@ -6,7 +6,7 @@ value, which ensembles carry out), and the method is left untouched. What else t
 about a method stands in one row of one table, `METHODS`.
 
 Splits, folds and bootstrap samples are cut out of a shuffle of the rows. The estimator hands one
-in that goes by the contents of the rows (`content.by_content`), so that their order does not
+in that goes by the contents of the rows (`content.canonical_order`), so that their order does not
 matter; exchanging one row for another then moves at most one row across each cut. Without one,
 positions are shuffled.
 """
@@ -18,52 +18,26 @@ import math
 import numbers
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from .arrays import IndexArray, Int32Array
-from .content import Shuffle, by_position
+from .arrays import IndexArray, Int32Array, LazySequence
 from .errors import ReconformError, check_count, check_probability, unknown_choice
 from .randomness import root_seed
 from .statistics.ranks import Aggregate, check_aggregate
 
+Shuffle = Callable[[np.random.SeedSequence], IndexArray]
+
 VARIANTS = ("basic", "plus", "pooled")
 
 
-class _LazySets(Sequence[IndexArray]):
-    """Index sets that are computed when asked for, so that n leave-one-out sets cost nothing."""
-
-    def __init__(self, n_sets: int) -> None:
-        self._n_sets = n_sets
-
-    def __len__(self) -> int:
-        return self._n_sets
-
-    def _compute(self, k: int) -> IndexArray:
-        raise NotImplementedError
-
-    @overload
-    def __getitem__(self, k: int) -> IndexArray: ...
-    @overload
-    def __getitem__(self, k: slice) -> Sequence[IndexArray]: ...
-    def __getitem__(self, k: int | slice) -> IndexArray | Sequence[IndexArray]:
-        if isinstance(k, slice):
-            return [self._compute(j) for j in range(*k.indices(self._n_sets))]
-        if not -self._n_sets <= k < self._n_sets:
-            raise IndexError(f"there are {self._n_sets} models; got index {k}.")
-        return self._compute(int(k) % self._n_sets)
-
-    def __iter__(self) -> Iterator[IndexArray]:
-        return (self._compute(k) for k in range(self._n_sets))
-
-
-class Singletons(_LazySets):
+class Singletons(LazySequence[IndexArray]):
     """H_i = {i}: what the leave-one-out models hold out, of all rows or of some."""
 
     def __init__(self, n: int, rows: IndexArray | None = None) -> None:
@@ -71,18 +45,18 @@ class Singletons(_LazySets):
         self.rows = np.arange(n) if rows is None else rows
         self.every = rows is None
 
-    def _compute(self, k: int) -> IndexArray:
+    def _item(self, k: int) -> IndexArray:
         return self.rows[k : k + 1].astype(np.intp)
 
 
-class Complements(_LazySets):
+class Complements(LazySequence[IndexArray]):
     """The rows of [n] that a set leaves over, in increasing order."""
 
     def __init__(self, n: int, sets: Sequence[IndexArray]) -> None:
         super().__init__(len(sets))
         self._n, self._sets = n, sets
 
-    def _compute(self, k: int) -> IndexArray:
+    def _item(self, k: int) -> IndexArray:
         left = np.ones(self._n, dtype=bool)
         left[self._sets[k]] = False
         return np.flatnonzero(left)
@@ -216,7 +190,7 @@ class Method(BaseEstimator, ABC):
         -------
         Plan
         """
-        shuffle = by_position(n) if shuffle is None else shuffle
+        shuffle = shuffle or (lambda seed: np.random.default_rng(seed).permutation(n))
         return self._plan(n, groups, root_seed(random_state), shuffle)
 
     @abstractmethod
@@ -742,16 +716,6 @@ class MethodRow:
     e_values: bool = False
     caution: str = ""
     cautious_below: float = math.inf
-
-    def in_words(self, variant: str) -> str:
-        """Name the method as users write it.
-
-        Examples
-        --------
-        >>> METHODS["cv"].in_words("plus"), METHODS["cv"].in_words("pooled")
-        ('cv+', 'cv')
-        """
-        return self.guarantee if self.resamples and variant == "plus" else self.name
 
 
 METHODS: dict[str, MethodRow] = {

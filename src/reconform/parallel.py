@@ -8,6 +8,7 @@ OpenMP and BLAS its share of the cores; a job that runs alone is left alone.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -22,6 +23,9 @@ from typing import Any, TypeVar
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config
 from threadpoolctl import ThreadpoolController
+
+# It takes some 10 ms to hand out work: fewer simple steps than this are done sooner by one thread.
+LEAST_WORK = 1 << 22
 
 # Work is cut into more blocks than there are threads, so that all have something to do to the end.
 BLOCKS_PER_JOB = 4
@@ -236,11 +240,13 @@ class _ProcessWide:
 _blas = _ProcessWide()
 
 
-def run_blocks(kernel: Callable[[int, int], object], total: int, *, n_jobs: int | None) -> None:
+def run_blocks(
+    kernel: Callable[[int, int], object], total: int, *, n_jobs: int | None, work: float = math.inf
+) -> None:
     """Call ``kernel(start, stop)`` on contiguous blocks that cover ``range(total)``.
 
     The kernel writes its own part of an output array, so neither the number of blocks nor their
-    order changes a number.
+    order changes a number. With little `work`, in simple steps, there is one thread.
 
     Examples
     --------
@@ -252,7 +258,7 @@ def run_blocks(kernel: Callable[[int, int], object], total: int, *, n_jobs: int 
     >>> squares
     array([ 0.,  1.,  4.,  9., 16.])
     """
-    jobs = threads_for(n_jobs)
+    jobs = threads_for(n_jobs) if work >= LEAST_WORK else 1
     if jobs == 1 or total <= 1:
         _run_in_steps(kernel, (0, total), _stop.get())
         return

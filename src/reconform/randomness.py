@@ -10,12 +10,11 @@ file only: after a change here, save the files that import it too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
-from .arrays import UInt64Array
+from .arrays import LazySequence, UInt64Array
 from .compiled import njit
 from .errors import ReconformError
 
@@ -51,7 +50,7 @@ def root_seed(random_state: Any) -> np.random.SeedSequence:
         ) from error
 
 
-class Streams(Sequence[np.random.SeedSequence]):
+class Streams(LazySequence[np.random.SeedSequence]):
     """The children that ``seed.spawn(count)`` would give, made when asked for.
 
     A leave-one-out plan has a stream per row; a million of them should cost nothing.
@@ -70,28 +69,18 @@ class Streams(Sequence[np.random.SeedSequence]):
     """
 
     def __init__(self, seed: np.random.SeedSequence, count: int) -> None:
-        self._seed, self._count = seed, count
+        super().__init__(count)
+        self._seed = seed
 
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, k: int) -> np.random.SeedSequence: ...
-    @overload
-    def __getitem__(self, k: slice) -> list[np.random.SeedSequence]: ...
-    def __getitem__(self, k: int | slice) -> np.random.SeedSequence | list[np.random.SeedSequence]:
-        if isinstance(k, slice):
-            return [self[j] for j in range(*k.indices(self._count))]
-        if not -self._count <= k < self._count:
-            raise IndexError(f"there are {self._count} streams; got index {k}.")
+    def _item(self, k: int) -> np.random.SeedSequence:
+        """Return stream k."""
+        key = (*self._seed.spawn_key, *self._key(k))
         return np.random.SeedSequence(
-            self._seed.entropy,
-            spawn_key=(*self._seed.spawn_key, *self._key(int(k) % self._count)),
-            pool_size=self._seed.pool_size,
+            self._seed.entropy, spawn_key=key, pool_size=self._seed.pool_size
         )
 
     def _key(self, k: int) -> tuple[int, ...]:
-        """What stream k has in its spawn key, after that of the seed."""
+        """What tells stream k from the others."""
         return (k,)
 
 
@@ -100,9 +89,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _S11, _S27, _S30 = np.uint64(11), np.uint64(27), np.uint64(30)
-_S31, _S32 = np.uint64(31), np.uint64(32)
-_LOW_HALF = np.uint64(0xFFFFFFFF)
-_ONE = np.uint64(1)
+_S31 = np.uint64(31)
 
 
 @njit(cache=True, nogil=True)
@@ -137,23 +124,3 @@ def mix_array(words: UInt64Array) -> UInt64Array:
 def uniform(state: Any) -> Any:
     """Turn a state of the stream into a uniform number of 53 bits in [0, 1)."""
     return np.float64(mix(state) >> _S11) * 2.0**-53
-
-
-@njit(cache=True, nogil=True)
-def refusals(span: Any) -> Any:
-    """Count the lower halves that `integer_below` must refuse: 2**32 mod `span`, as uint64."""
-    return (_LOW_HALF - span + _ONE) % span
-
-
-@njit(cache=True, nogil=True)
-def integer_below(state: Any, span: Any, refused: Any) -> Any:
-    """Draw from ``range(span)``, exactly uniformly; return the new state and the number.
-
-    Lemire: 32 random bits times the span. The upper half is uniform below the span (at most
-    2**32, as uint64) once the ``refused = refusals(span)`` smallest lower halves are refused.
-    """
-    while True:
-        state += GOLDEN
-        product = (mix(state) >> _S32) * span
-        if product & _LOW_HALF >= refused:
-            return state, np.int64(product >> _S32)

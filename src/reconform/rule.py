@@ -16,12 +16,7 @@ import numpy.typing as npt
 
 from .errors import ReconformError, check_count, unknown_choice
 from .methods import BySize, resolve_method
-from .statistics.certificates import (
-    CERTIFIED,
-    VALIDITY,
-    BatchRule,
-    Claim,
-)
+from .statistics.certificates import CERTIFIED, VALIDITY, BatchRule, Claim
 from .statistics.exact import Grid, exact_fraction, exact_number, from_floats, usual
 from .statistics.fdr import (
     PROCEDURES,
@@ -34,7 +29,6 @@ from .statistics.fdr import (
     named_procedures,
 )
 from .statistics.joint import JointGrid, JointRanks, check_lambda
-from .statistics.ranks import RankedBatch
 from .statistics.thresholds import BANDS, conditional_table
 from .weights import Weights
 
@@ -315,26 +309,6 @@ class Rule:
         row = counting_procedure(self.procedure)
         return row.decide(counts, grid, self.level, self.options)
 
-    def decide_batch(self, batch: RankedBatch, cad: ConformalDetector) -> Outcome:
-        """Decide for a batch in memory.
-
-        Parameters
-        ----------
-        batch : RankedBatch
-        cad : ConformalDetector
-            The one that ranked it.
-        """
-        certify = self.whole_batch(cad)
-        if certify is not None:
-            return certify(batch, self.level)
-        if self.row.on_batch is not None:
-            return self.row.on_batch(batch, self.level, **self.options)
-        if batch.smoothed:
-            return self.decide_p_values(batch.p_values)
-        counts = RankCounts(batch.n_calibration, batch.calibration.fingerprint)
-        decision = self.decide_counts(counts.add(batch.ranks.at_most), batch.grid)
-        return Outcome.of(decision, batch.ranks.at_most)
-
     def decide_p_values(self, p_values: npt.ArrayLike, n_calibration: int | None = None) -> Outcome:
         """Decide on p-values from anywhere.
 
@@ -417,7 +391,7 @@ class Rule:
             return 1 if p * m <= self.level else m + 1
         if self.row.least_factor is None:
             return None
-        return shortest_list(m * self.row.least_factor(m), p, self.level)
+        return math.ceil(m * self.row.least_factor(m) * p / self.level)
 
     def warning(
         self,
@@ -469,7 +443,7 @@ class Rule:
         )
         floor = f"{p.numerator}/{p.denominator:,}" if p.numerator < 10 else f"{float(p):.3g}"
         more = ""
-        if p == plain and (self.false_alarms or fewest == shortest_list(m, p, self.level)):
+        if p == plain and (self.false_alarms or fewest == math.ceil(m * p / self.level)):
             needed = math.ceil(m / self.level) - 1
             purpose = " for calibration" if part else ""
             more = f" (with {needed:,}{purpose} a single anomaly can be flagged)"
@@ -496,22 +470,3 @@ def false_alarms_in_words(number: float | Fraction) -> str:
     ('1 false alarm', '2.5 false alarms')
     """
     return f"{float(number):g} false alarm" + ("" if number == 1 else "s")
-
-
-def shortest_list(line: Fraction | float, smallest_p: Fraction, level: Fraction | float) -> int:
-    """Find the fewest discoveries that the smallest p-value allows a step-up procedure.
-
-    Parameters
-    ----------
-    line : Fraction or float
-        k rows are flagged where the k-th smallest p-value is at most level k / line; m for
-        Benjamini-Hochberg.
-    smallest_p : Fraction
-    level : Fraction or float
-
-    Examples
-    --------
-    >>> shortest_list(5_000, Fraction(1, 101), 0.1)
-    496
-    """
-    return math.ceil(Fraction(line) * smallest_p / exact_fraction("level", level))

@@ -20,7 +20,7 @@ import pyarrow as pa
 from sklearn.utils.validation import _num_samples
 
 from .arrays import AnyArray, BoolArray, FloatArray, IndexArray, ObjectArray, UInt64Array
-from .assumption import PERIODS, begun, seconds_of
+from .assumption.order import PERIODS, begun, seconds_of
 from .detectors.prepare import Prepare
 from .errors import ReconformError, listed
 from .frames import columns_of, frame_as_it_is, label_code, names_of, opened

@@ -255,22 +255,12 @@ def apart_from(cad: Fitted, digests: UInt64Array, labels: Sequence[Any] | None) 
     count = int((~stay).sum())
     rows = "1 known anomaly was" if count == 1 else f"{count:,} known anomalies were"
     warn_once(
-        None,
-        "",
-        f"{rows} marked in this very batch, and set aside for it.",
-        ReferenceWarning,
+        None, "", f"{rows} marked in this very batch, and set aside for it.", ReferenceWarning
     )
     apart = copy.copy(cad)
     apart.ensemble_ = _with(cad.ensemble_, stay)
     apart.state_ = replace(cad.state_, origins=origins[stay])
     return apart
-
-
-def known_anomalies(ensemble: Ensemble) -> Any:
-    """The known anomalies that shape scores or choices; None where there are none."""
-    if isinstance(ensemble, RepeatedSplit):
-        return known_anomalies(ensemble.splits[0])
-    return getattr(ensemble, "anomalies", None)
 
 
 def _with(ensemble: Ensemble, stay: BoolArray) -> Ensemble:
@@ -319,7 +309,8 @@ def updated(
     `reference` are its rows, where the model does not keep them; the others are parameters of
     `ConformalDetector.update`.
     """
-    rows, known = _reference(cad, reference), known_anomalies(cad.ensemble_)
+    known: Any = cad.ensemble_.anomalies
+    rows = _reference(cad, reference)
     before = 0 if known is None else len(known)
     origins = cad.state_.origins
     origins = np.zeros(before, dtype=np.uint64) if origins is None else origins

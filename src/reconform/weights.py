@@ -74,12 +74,7 @@ class Weights:
             )
 
     @classmethod
-    def estimate(
-        cls,
-        reference: npt.ArrayLike,
-        new: npt.ArrayLike,
-        classifier: Any = None,
-    ) -> Self:
+    def estimate(cls, reference: npt.ArrayLike, new: npt.ArrayLike, classifier: Any = None) -> Self:
         """Estimate weights by a classifier that tells new rows from reference rows.
 
         Every row is weighted by a classifier that has not seen it. Anomalies among the new rows are

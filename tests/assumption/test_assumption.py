@@ -11,15 +11,9 @@ from scipy.stats import betabinom, binom, hypergeom
 
 from commands import run
 from reconform import ConformalDetector, load, report, save
-from reconform.assumption import (
-    Finding,
-    Reservoir,
-    Verdict,
-    new_sample,
-    reference_sample,
-    shift,
-    why_nothing,
-)
+from reconform.assumption import shift
+from reconform.assumption.sample import Reservoir, new_sample, reference_sample
+from reconform.assumption.verdict import Finding, Verdict, why_nothing
 from reconform.rule import Rule
 from reconform.statistics.chances import at_least_before, at_most_marked, unlikely_counts
 

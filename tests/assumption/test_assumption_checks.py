@@ -9,12 +9,18 @@ from scipy.stats import binom
 
 import oracle
 from reconform import ConformalDetector, assumption, load, save
-from reconform.assumption import Category, Compared, Finding, contamination, reference_positions
+from reconform.assumption import Compared, contamination
 from reconform.assumption.closeness import cluster_finding, copy_findings
-from reconform.assumption.columns import codes_for_missing, column_findings, label_findings
+from reconform.assumption.columns import (
+    Category,
+    codes_for_missing,
+    column_findings,
+    label_findings,
+)
 from reconform.assumption.contamination import contamination_finding, held_back, mixed_neighbours
+from reconform.assumption.sample import reference_positions
 from reconform.assumption.shift import TOLERATED, normal_rows_at_least
-from reconform.assumption.verdict import LEVELS
+from reconform.assumption.verdict import LEVELS, Finding
 from reconform.content import Contents
 from reconform.detectors import Contrast
 from reconform.detectors.prepare import prepared

@@ -76,25 +76,6 @@ def test_splitmix64():
     assert (got, random.uniform(random.GOLDEN)) == (expected, (expected[0] >> 11) / 2**53)
 
 
-@pytest.mark.parametrize("span", [1, 2, 3, 1000, 2**31 + 1, 2**32 - 1, 2**32])
-def test_integers_below_are_exactly_uniform(span):
-    """Every number has as many accepted 32-bit words as any other: 2**32 // span."""
-    refused = int(random.refusals(np.uint64(span)))
-    assert refused == 2**32 % span
-    # Words w with w * span >> 32 == number, less those whose lower half is refused.
-    for number in {0, span // 3, span - 1}:
-        first, last = -(-number * 2**32 // span), -(-(number + 1) * 2**32 // span)
-        accepted = last - first - ((first * span) % 2**32 < refused)
-        assert accepted == 2**32 // span
-    state = np.uint64(5)
-    for _ in range(100):
-        state, number = random.integer_below(state, np.uint64(span), np.uint64(refused))
-        state = np.uint64(state)
-        word = int(random.mix(state)) >> 32
-        assert number == word * span >> 32
-        assert word * span % 2**32 >= refused
-
-
 def numbered(n):
     return Contents.of(np.arange(float(n))[:, None])
 

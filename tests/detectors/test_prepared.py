@@ -220,7 +220,7 @@ def test_worlds_are_those_of_one_model_per_row(which, method):
     detector = SCALED[which]
     cad = ConformalDetector(detector, method, random_state=0).fit(X)
     step = StepUp.at(0.3, len(X), len(new))
-    rows = np.flatnonzero(cad.ranks(new) <= step.highest)
+    rows = np.flatnonzero(cad.ranks(new) <= step.limits[-1])
     assert len(rows) >= 3
     refit = cad.ensemble_ if method == "full" else cad.ensemble_.by_refitting
     for j, found in cad.ensemble_.e_values(new, rows, step):

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconform import parallel
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Plan
 from reconform.statistics import ranks as pvalues
 from reconform.statistics.ranks import Calibration, calibrate, ranks_paired, reduction
@@ -130,7 +131,7 @@ def test_threads_batches_and_blocks_never_change_a_number(case):
     assert [ranks_paired(calibration, one, aggregate)[0] for one in columns] == together
     assert ranks_paired(calibration, np.asfortranarray(scores), aggregate).tolist() == together
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pvalues, "LEAST_PAIRS", 0)
+        patch.setattr(parallel, "LEAST_WORK", 0)
         patch.setattr(pvalues, "BLOCK_BYTES", 64)
         assert ranks_paired(calibration, scores, aggregate, n_jobs=2).tolist() == together
 
@@ -139,7 +140,7 @@ def test_threads_batches_and_blocks_never_change_a_number(case):
 @pytest.mark.parametrize("method", [Bootstrap(draws=70), CrossValidation(folds=3)])
 def test_threads_share_a_large_batch(method, aggregate, monkeypatch):
     # More rows per thread than the mean carries at once.
-    monkeypatch.setattr(pvalues, "LEAST_PAIRS", 0)
+    monkeypatch.setattr(parallel, "LEAST_WORK", 0)
     rng = np.random.default_rng(5)
     plan = method.plan(50, random_state=0)
     held_out = [rng.normal(size=len(H_k)) for H_k in plan.held_out]

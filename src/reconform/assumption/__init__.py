@@ -16,35 +16,11 @@ import numpy as np
 from ..arrays import FloatArray
 from ..content import digests_of
 from ..statistics.fdr import RankCounts
-from .closeness import cluster_finding, copy_findings, in_units, unused_batch
+from .closeness import cluster_finding, copy_findings, in_units
 from .columns import Category, column_findings, label_findings
 from .contamination import Level, contamination_finding
-from .order import (
-    PERIODS,
-    InOrder,
-    Order,
-    Runs,
-    begun,
-    calendar_of,
-    in_runs,
-    order_findings,
-    order_of,
-    season_of,
-    seconds_of,
-)
-from .sample import (
-    MOST_REFERENCE,
-    LookedUp,
-    Occurrences,
-    Reservoir,
-    alike_in_groups,
-    drawn_digests,
-    drawn_rows,
-    new_rows,
-    new_sample,
-    reference_positions,
-    reference_sample,
-)
+from .order import InOrder, Order, order_findings
+from .sample import MOST_REFERENCE, LookedUp
 from .shift import (
     MOST_COMBINED,
     moved_columns,
@@ -53,7 +29,7 @@ from .shift import (
     shift_tests,
     with_weights,
 )
-from .verdict import WITHDRAWN, Finding, Verdict, of_units, why_nothing
+from .verdict import Finding, Verdict
 
 # Fewer rows on either side say nothing.
 LEAST_ROWS = 20
@@ -143,8 +119,10 @@ class CheckInput:
         Whether no weights make up for a shift.
     sample, numbers : tuple of two float arrays
         The rows that were kept of reference and batch, and their columns of numbers.
-    used : list of int
-        Which columns these are.
+    used : list of str
+        Names of these columns.
+    combined : bool
+        Whether they are so few that they are looked at together: distances cost too much else.
     findings : list of Finding
         So far.
     """
@@ -163,19 +141,19 @@ class CheckInput:
         if reference is None or new is None:
             reference = new = np.empty((0, 0))
         self.sample = reference, new
-        self.used = [j for j in range(reference.shape[1]) if j not in self.given.categories]
-        self.numbers = reference[:, self.used], new[:, self.used]
+        self.names = [*self.given.names] or [*map(str, range(reference.shape[1]))]
+        used = [j for j in range(reference.shape[1]) if j not in self.given.categories]
+        self.numbers, self.used = (reference[:, used], new[:, used]), [self.names[j] for j in used]
         self.has_rows = min(len(reference), len(new)) >= LEAST_ROWS
-        self.has_numbers = self.has_rows and bool(self.used)
+        self.has_numbers = self.has_rows and bool(used)
+        self.combined = self.has_sample and 0 < len(used) <= MOST_COMBINED
+        # Where scores are learned from all rows, no law is known for how many ranks are small.
+        self.independent = None if self.given.learned else self.ranks
 
     @property
     def unbroken(self) -> bool:
         """Whether nothing so far breaks the assumption."""
         return all(finding.level != "broken" for finding in self.findings)
-
-    def names(self, columns: Iterable[int]) -> list[str]:
-        """What columns are called."""
-        return [self.given.names[j] if self.given.names else str(j) for j in columns]
 
 
 @dataclass(frozen=True)
@@ -209,28 +187,22 @@ def _labels(seen: CheckInput) -> Iterator[Finding]:
     normal = normal_rows_at_least(len(new)) if seen.has_rows else 0
     for j, category in seen.given.categories.items():
         columns = {"of": seen.tested, "columns": len(seen.given.categories)}
-        (name,) = seen.names([j])
         yield from label_findings(
-            name, category, reference[:, j], new[:, j], normal=normal, **columns
+            seen.names[j], category, reference[:, j], new[:, j], normal=normal, **columns
         )
-
-
-def _columns(seen: CheckInput) -> list[Finding]:
-    return column_findings(*seen.numbers, seen.names(seen.used))
 
 
 def _shift(seen: CheckInput) -> Iterator[Finding]:
     """Test the rows; where there are none, the ranks still show a shift."""
-    ranks = None if seen.ranks is None or seen.given.learned else seen.ranks.counts
+    counts = None if seen.independent is None else seen.independent.counts
     by_columns = seen.has_numbers and not seen.given.windows
-    if not by_columns and ranks is None:
+    if not by_columns and counts is None:
         return
-    reference, new = seen.numbers if by_columns else (None, None)
-    names = seen.names(seen.used) if by_columns else []
-    tests = shift_tests(reference, new, names=names, of=seen.tested, counts=ranks)
+    rows, names = (seen.numbers, seen.used) if by_columns else ((None, None), [])
+    tests = shift_tests(*rows, names=names, of=seen.tested, counts=counts)
     moved = shift_finding(tests)
-    if moved is not None and reference is not None and new is not None and seen.given.weighable:
-        moved = with_weights(moved, moved_columns(tests, names), reference, new, names)
+    if moved is not None and by_columns and seen.given.weighable:
+        moved = with_weights(moved, moved_columns(tests, names), *seen.numbers, names)
     if moved is not None:
         yield moved
 
@@ -239,13 +211,6 @@ def _copies(seen: CheckInput) -> list[Finding]:
     ours, theirs = (digests_of(X)[1].tolist() for X in seen.sample)
     more = len(ours) == MOST_REFERENCE
     return copy_findings(ours, theirs, looked_up=seen.given.looked_up, sampled=more)
-
-
-def _clusters(seen: CheckInput) -> list[Finding]:
-    """Copies of each other are seen among few rows, too."""
-    if not 0 < len(seen.used) <= MOST_COMBINED:
-        return []
-    return cluster_finding(*in_units(*seen.numbers))
 
 
 def _share(seen: CheckInput) -> Iterator[Finding]:
@@ -261,64 +226,39 @@ def _share(seen: CheckInput) -> Iterator[Finding]:
 
 
 def _contamination(seen: CheckInput) -> list[Finding]:
-    near = seen.has_numbers and len(seen.used) <= MOST_COMBINED  # or distances cost too much
-    rows = seen.numbers if near else None
-    ranks = None if seen.given.learned else seen.ranks
-    return contamination_finding(rows, ranks, seen.flagged, seen.level)
-
-
-def _order(seen: CheckInput) -> list[Finding]:
-    return order_findings(seen.given.order, seen.given.in_order, seen.given.names)
+    rows = seen.numbers if seen.has_rows and seen.combined else None
+    return contamination_finding(rows, seen.independent, seen.flagged, seen.level)
 
 
 CHECKS = [
     Check("labels", _labels, ("has_sample",), "broken"),
-    Check("columns", _columns, ("has_numbers",), "broken"),
+    Check(
+        "columns",
+        lambda seen: column_findings(*seen.numbers, seen.used),
+        ("has_numbers",),
+        "broken",
+    ),
     Check("shift", _shift, ("unweighted",), "broken"),
     Check("copies", _copies, ("has_rows",), "doubtful"),
-    Check("clusters", _clusters, ("has_sample",), "doubtful"),
+    # Copies of each other are seen among few rows, too.
+    Check(
+        "clusters",
+        lambda seen: cluster_finding(*in_units(*seen.numbers)),
+        ("combined",),
+        "doubtful",
+    ),
     Check("share flagged", _share, (), "doubtful"),
     # Rows that moved look like anomalies among the reference, too.
     Check("contamination", _contamination, ("unweighted", "unbroken")),
-    Check("order", _order, (), "broken"),
+    Check(
+        "order",
+        lambda seen: order_findings(seen.given.order, seen.given.in_order, seen.given.names),
+        (),
+        "broken",
+    ),
 ]
 
 
 def _too_few(rows: int, what: str) -> str:
     said = f"there {'is' if rows == 1 else 'are'} only {rows:,} {what}{'' if rows == 1 else 's'}"
     return f"{said}, and it takes {LEAST_ROWS}"
-
-
-__all__ = [
-    "CHECKS",
-    "PERIODS",
-    "WITHDRAWN",
-    "Category",
-    "Check",
-    "CheckInput",
-    "Compared",
-    "Finding",
-    "InOrder",
-    "LookedUp",
-    "Occurrences",
-    "Order",
-    "Reservoir",
-    "Runs",
-    "Verdict",
-    "alike_in_groups",
-    "begun",
-    "calendar_of",
-    "drawn_digests",
-    "drawn_rows",
-    "in_runs",
-    "new_rows",
-    "new_sample",
-    "of_units",
-    "order_of",
-    "reference_positions",
-    "reference_sample",
-    "season_of",
-    "seconds_of",
-    "unused_batch",
-    "why_nothing",
-]

@@ -16,12 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IntArray
-from ..statistics.chances import (
-    GUARD_SHARE,
-    at_least_before,
-    close_rows_allowed,
-    unlikely_counts,
-)
+from ..statistics.chances import GUARD_SHARE, at_least_before, close_rows_allowed, unlikely_counts
 from .sample import LookedUp, Occurrences
 from .shift import TOLERATED
 from .verdict import Finding
@@ -142,10 +137,7 @@ def copy_findings(
     elif sampled:
         whose = f"the {len(reference):,} reference rows that were looked at, and likely more of all"
         whose += " of them"
-    found = [
-        _copied(times, known, told, which=which, whose=whose),
-        _doubled(times, here),
-    ]
+    found = [_copied(times, known, told, which=which, whose=whose), _doubled(times, here)]
     return [finding for finding in found if finding is not None]
 
 
@@ -162,11 +154,12 @@ def _copied(
     copies = sum(count for row, count in here.items() if row in times)
     # A group of equal rows counts once, too: its rows come and go together.
     groups = sum(row in times for row in here)
-    chances = (
-        _too_many(copies, m, twins, n),
-        _too_many(groups, len(here), known.repeated, known.contents),
-    )
-    if max(chances) > DOUBTFUL or copies / m <= twins / n + COPIES_MARGIN:
+    counted = (copies, m, twins, n), (groups, len(here), known.repeated, known.contents)
+    for b, of, a, among in counted:
+        # P(at least b of so many) where a of n reference rows are so: one more is counted for it.
+        if not b or a >= among or at_least_before(b, of, a + 1, among) > DOUBTFUL:
+            return None
+    if copies / m <= twins / n + COPIES_MARGIN:
         return None
     also = (
         f"while {twins / n:.0%} of the reference rows have a copy among themselves"
@@ -192,11 +185,6 @@ def _doubled(times: Counter[Hashable], here: Counter[Hashable]) -> Finding | Non
         f"{doubled:,} of {m:,} new rows are exact copies of each other, and of no reference row."
     )
     return Finding("duplicates", level, sentence, "Are they one event, recorded several times?")
-
-
-def _too_many(b: int, m: int, a: int, n: int) -> float:
-    """P(at least b of m) where a of n reference rows have it: predictive, with one more for it."""
-    return at_least_before(b, m, a + 1, n) if b and a < n else 1.0
 
 
 def cluster_finding(reference: FloatArray, new: FloatArray) -> list[Finding]:
@@ -285,12 +273,12 @@ def _pair_finding(rows: FloatArray, n: int, k: int) -> list[Finding]:
     return []
 
 
-def unused_batch(clustered: BoolArray | None) -> tuple[Finding, ...]:
+def unused_batch(clustered: BoolArray) -> tuple[Finding, ...]:
     """Say that the batch was not used for some rows, and why.
 
     Parameters
     ----------
-    clustered : bool array of shape (m,) or None
+    clustered : bool array of shape (m,)
         `Ranks.clustered`.
 
     Returns
@@ -307,7 +295,7 @@ def unused_batch(clustered: BoolArray | None) -> tuple[Finding, ...]:
     than to any reference row (copies, repeated measurements), and comparing them with each other
     would flag them for that alone.
     """
-    if clustered is None or not clustered.any():
+    if not clustered.any():
         return ()
     count, m = int(clustered.sum()), len(clustered)
     which = f"All {m:,} rows" if count == m else f"{count:,} of {m:,} rows"

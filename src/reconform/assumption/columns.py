@@ -430,12 +430,7 @@ def _unseen(
 
 
 def _gone(
-    name: str,
-    category: Category,
-    known: FloatArray,
-    seen: FloatArray,
-    trials: int,
-    columns: int,
+    name: str, category: Category, known: FloatArray, seen: FloatArray, trials: int, columns: int
 ) -> Finding | None:
     """The label of the reference that is missing most among the new rows."""
     if not trials or not len(known):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..arrays import IntArray
@@ -111,25 +111,22 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict in a sentence."""
-        return of_units(self._sentence) if self.units else self._sentence
-
-    @property
-    def _sentence(self) -> str:
+        said = f"The checks found nothing against the assumption that {ASSUMED}"
         if self.word == "broken":
-            return (
+            said = (
                 "The assumption looks broken: normal new rows do not seem to come from the same "
                 "process as the reference rows."
             )
-        if self.word == "doubtful":
-            return (
+        elif self.word == "doubtful":
+            said = (
                 "The assumption is doubtful: some normal new rows may not come from the same "
                 "process as the reference rows."
             )
-        if self.unchecked:
-            return f"The assumption that {ASSUMED} was not checked: {self.unchecked}."
-        if self.findings:
-            return f"The checks found nothing against the assumption that {ASSUMED}, but note:"
-        return f"The checks found nothing against the assumption that {ASSUMED}."
+        elif self.unchecked:
+            said = f"The assumption that {ASSUMED} was not checked: {self.unchecked}."
+        else:
+            said += ", but note:" if self.findings else "."
+        return of_units(said) if self.units else said
 
     def promise(self, guarantee: str) -> str:
         """Say what is left of a guarantee: a broken assumption takes it away."""
@@ -145,15 +142,7 @@ class Verdict:
         return {
             "verdict": self.word,
             "checked": not self.unchecked,
-            "findings": [
-                {
-                    "check": finding.check,
-                    "level": finding.level,
-                    "sentence": finding.sentence,
-                    "advice": finding.advice,
-                }
-                for finding in self.findings
-            ],
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ import click
 from sklearn.utils import get_tags
 
 from .. import models
-from ..assumption import seconds_of
+from ..assumption.order import seconds_of
 from ..detector import ConformalDetector
 from ..errors import InputError
 from ..files.judge import features_of

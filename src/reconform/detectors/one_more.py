@@ -20,7 +20,7 @@ on an edge of the grid.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -33,6 +33,7 @@ from ..content import Contents, entries
 from ..ensemble import (
     AugmentedScores,
     Ensemble,
+    Within,
     blocks_of,
     ranked_in_parts,
     reference_calibration,
@@ -205,29 +206,22 @@ class ComparingFull(Ensemble):
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row x among D, all of them scored with x there; there are no variants."""
-        at_most, below, scores = self._compare(X, np.arange(len(self.reference.rows)))
-        return Ranks(at_most, below if strictly else None, scores)
+        return self._compare(X, np.arange(len(self.reference.rows)), strictly=strictly)
 
-    def _compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
-        return self.reference.compare(X, rows, self.calibration.scores[rows])
+    def _compare(self, X: FloatArray, rows: IndexArray, *, strictly: bool) -> Ranks:
+        found = self.reference.compare(X, rows, self.calibration.scores[rows])
+        at_most, below, scores = found
+        return Ranks(at_most, below if strictly else None, scores)
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, without fitting any model."""
         return self.reference.augmented_scores(X, rows, self.calibration.scores)
 
-    def ranks_within(
-        self,
-        X: FloatArray,
-        groups: IndexArray,
-        members: Sequence[IndexArray],
-        *,
-        together: bool = False,
-        strictly: bool = False,
-    ) -> Ranks:
+    def ranks_within(self, X: FloatArray, within: Within) -> Ranks:
         """Compare each new row with the reference rows of its group."""
-        at_most, below = np.ones((2, len(X)), dtype=np.int64)
-        scores = np.empty(len(X))
-        for g in np.unique(groups):
-            mine = np.flatnonzero(groups == g)
-            at_most[mine], below[mine], scores[mine] = self._compare(X[mine], members[g])
-        return Ranks(at_most, below if strictly else None, scores)
+        parts = []
+        for g in np.unique(within.groups):
+            mine = np.flatnonzero(within.groups == g)
+            found = self._compare(X[mine], within.members[g], strictly=within.strictly)
+            parts.append((mine, found))
+        return Ranks.joined(len(X), parts)

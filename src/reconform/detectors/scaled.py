@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, IntArray
-from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble
+from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble, Within
 from ..ensemble.refitting import Algorithm, Model, OneModel, in_threads, refit
 from ..frames import stacked
 from ..methods import Full, Plan
@@ -201,11 +201,7 @@ class ScaledEnsemble(ResampledEnsemble):
             every = len(models) == plan.n_models
             own = seeds if every else [*(seeds[k] for k in models), seeds[-1]]
             ensemble = ways.plain(key).fit_plan(
-                rows[-1],
-                plan.part(models),
-                own,
-                n_jobs=n_jobs,
-                verbose=verbose,
+                rows[-1], plan.part(models), own, n_jobs=n_jobs, verbose=verbose
             )
             assert isinstance(ensemble, ResampledEnsemble)
             fitted.append(Group(key, models, ensemble))
@@ -234,42 +230,35 @@ class ScaledEnsemble(ResampledEnsemble):
         plus = (variant or self.plan.variant) == "plus" and self.plan.left_out is not None
         if not plus or not self.groups:
             return super().ranks(X, variant=variant, strictly=strictly)
-        at_most, below = np.ones((2, len(X)), dtype=np.int64)
-        raw: FloatArray | None = None
-        for group in self.groups:
-            more = group.ensemble.ranks(self._measure(X, group), variant="plus", strictly=strictly)
-            at_most += more.at_most - 1
-            if more.below is not None:
-                below += more.below - 1
-            if np.array_equal(group.units, self.full.units):
-                raw = more.scores  # by A(D), in these units
-        raw = self.full_scores(X) if raw is None else raw
-        return Ranks(at_most, below if strictly else None, raw)
+        return self._added_up(
+            X, lambda one, rows: one.ranks(rows, variant="plus", strictly=strictly)
+        )
 
-    def ranks_within(
-        self,
-        X: FloatArray,
-        groups: IndexArray,
-        members: Sequence[IndexArray],
-        *,
-        together: bool = False,
-        strictly: bool = False,
-    ) -> Ranks:
+    def ranks_within(self, X: FloatArray, within: Within) -> Ranks:
         """Rank rows within groups of rows; plus by adding up over the groups of models."""
         if self.plan.variant != "plus" or self.plan.left_out is None or not self.groups:
-            return super().ranks_within(X, groups, members, together=together, strictly=strictly)
-        at_most, below = np.ones((2, len(X)), dtype=np.int64)
-        for group in self.groups:
-            theirs = group.ensemble.calibration.rows
-            some = [
-                np.flatnonzero(np.isin(theirs, self.calibration.rows[rows])) for rows in members
-            ]
-            measured = self._measure(X, group)
-            more = group.ensemble.ranks_within(measured, groups, some, strictly=strictly)
-            at_most += more.at_most - 1
-            if more.below is not None:
-                below += more.below - 1
-        return Ranks(at_most, below if strictly else None, self.full_scores(X))
+            return super().ranks_within(X, within)
+        members = [self.calibration.rows[some] for some in within.members]
+
+        def rank(one: ResampledEnsemble, rows: FloatArray) -> Ranks:
+            theirs = [np.flatnonzero(np.isin(one.calibration.rows, some)) for some in members]
+            return one.ranks_within(rows, replace(within, members=theirs))
+
+        return self._added_up(X, rank)
+
+    def _added_up(
+        self, X: FloatArray, rank: Callable[[ResampledEnsemble, FloatArray], Ranks]
+    ) -> Ranks:
+        """Add up the ranks by the models of every group, in its units."""
+        found = [rank(group.ensemble, self._measure(X, group)) for group in self.groups]
+        below = [one.below - 1 for one in found if one.below is not None]
+        same = [np.array_equal(group.units, self.full.units) for group in self.groups]
+        return Ranks(
+            1 + np.sum([one.at_most - 1 for one in found], axis=0),
+            1 + np.sum(below, axis=0) if below else None,
+            # Those of A(D), which some of the models may be in the units of.
+            found[same.index(True)].scores if any(same) else self.full_scores(X),
+        )
 
     def _measure(self, X: FloatArray, group: Group) -> FloatArray:
         return units_of(self.full.detector).measure(X, group.units)
@@ -354,7 +343,7 @@ class ScaledFull(Ensemble):
         def rank(units: IntArray, rows: IndexArray) -> Ranks:
             return self.fit_in(units).ranks(measure(X[rows], units), strictly=strictly)
 
-        return self._rank_groups(X, rank, strictly)
+        return self._rank_groups(X, rank)
 
     @property
     def ranks_rows(self) -> str:
@@ -399,38 +388,22 @@ class ScaledFull(Ensemble):
         plain, measured = self.for_pool(X)
         return plain.batch_ranks(measured, rows=rows, strictly=strictly)
 
-    def ranks_within(
-        self,
-        X: FloatArray,
-        groups: IndexArray,
-        members: Sequence[IndexArray],
-        *,
-        together: bool = False,
-        strictly: bool = False,
-    ) -> Ranks:
+    def ranks_within(self, X: FloatArray, within: Within) -> Ranks:
         """Rank rows within groups of rows, those together that have equal units with D."""
         if self.detector.uses_batch:
-            return super().ranks_within(X, groups, members, together=together, strictly=strictly)
+            return super().ranks_within(X, within)
         measure = units_of(self.detector).measure
 
         def rank(units: IntArray, rows: IndexArray) -> Ranks:
-            plain, some = self.fit_in(units), measure(X[rows], units)
-            return plain.ranks_within(some, groups[rows], members, strictly=strictly)
+            some = replace(within, groups=within.groups[rows])
+            return self.fit_in(units).ranks_within(measure(X[rows], units), some)
 
-        return self._rank_groups(X, rank, strictly)
+        return self._rank_groups(X, rank)
 
-    def _rank_groups(
-        self, X: FloatArray, rank: Callable[[IntArray, IndexArray], Ranks], strictly: bool
-    ) -> Ranks:
+    def _rank_groups(self, X: FloatArray, rank: Callable[[IntArray, IndexArray], Ranks]) -> Ranks:
         """Put the ranks of new rows together, group by group."""
-        at_most, below = np.empty((2, len(X)), dtype=np.int64)
-        scores = np.empty(len(X))
-        for units, rows in groups(units_of(self.detector).with_each(self.reference, X)):
-            found = rank(units, rows)
-            at_most[rows], scores[rows] = found.at_most, found.scores
-            if found.below is not None:
-                below[rows] = found.below
-        return Ranks(at_most, below if strictly else None, scores)
+        units = groups(units_of(self.detector).with_each(self.reference, X))
+        return Ranks.joined(len(X), [(rows, rank(key, rows)) for key, rows in units])
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows in the units of D and the new row, or in those of the pool."""

@@ -394,11 +394,7 @@ class Directions(RobustUnits):
         return rows / np.where(squares > 0, np.sqrt(squares), 1.0)[:, None]
 
 
-UNITS: dict[str, type[Units]] = {
-    "none": AsTheyAre,
-    "robust": RobustUnits,
-    "direction": Directions,
-}
+UNITS: dict[str, type[Units]] = {"none": AsTheyAre, "robust": RobustUnits, "direction": Directions}
 
 
 def scales_of(detector: NativeDetector) -> Units:

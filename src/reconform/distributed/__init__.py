@@ -21,7 +21,7 @@ from joblib import cpu_count
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray
-from ..assumption import InOrder
+from ..assumption.order import InOrder
 from ..deciding import Observed
 from ..detector import ConformalDetector
 from ..discoveries import BaseDiscoveries, CountedDiscoveries, Discoveries

@@ -19,8 +19,7 @@ from dask.base import persist as _persist
 from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
-from ..assumption import InOrder, seconds_of
-from ..assumption.order import MOST_RUNS, RUN
+from ..assumption.order import MOST_RUNS, RUN, InOrder, seconds_of
 from ..discoveries import Discoveries
 from ..ensemble.split_choice import ChoiceSurvey
 from ..errors import ReconformError

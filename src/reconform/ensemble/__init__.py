@@ -7,6 +7,7 @@ through the scores of all models (`ResampledEnsemble`); a class with a shorter w
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,6 @@ from ..statistics.ranks import (
     Calibration,
     Chosen,
     Ranks,
-    calibrate,
     ranks_among,
     ranks_paired,
     reduction,
@@ -67,6 +67,9 @@ class AugmentedScores:
     clustered: BoolArray | None = None
     order: IndexArray | None = None
 
+    def __iter__(self) -> Iterator[tuple[int, FloatArray, FloatArray]]:
+        return zip(self.rows.tolist(), self.own, self.others, strict=True)
+
     def taken(self, k: int) -> AugmentedScores:
         """What is said of one of the new rows."""
         some = slice(k, k + 1)
@@ -100,59 +103,64 @@ def blocks_of(rows: IndexArray, width: int) -> Iterator[IndexArray]:
 
 def ranked_in_parts(X: FloatArray, width: int, rank: Callable[[FloatArray], Ranks]) -> Ranks:
     """Rank new rows, so many at a time that `width` numbers for each are not too many at once."""
-    parts = [rank(X[some]) for some in blocks_of(np.arange(len(X)), width)] or [rank(X)]
-    if len(parts) == 1:
-        return parts[0]
-    below = [part.below for part in parts if part.below is not None]
-    return Ranks(
-        np.concatenate([part.at_most for part in parts]),
-        np.concatenate(below) if below else None,
-        np.concatenate([part.scores for part in parts]),
-    )
+    parts = [(some, rank(X[some])) for some in blocks_of(np.arange(len(X)), width)]
+    return Ranks.joined(len(X), parts) if len(parts) > 1 else rank(X)
 
 
-class WithinGroups:
-    """Ranks within groups, from what the models on D and each new row see.
+@dataclass(frozen=True, eq=False)
+class Within:
+    """Which rows are ranked within which groups.
 
-    Parameters
+    Attributes
     ----------
     groups : int array of shape (m,)
-        Of the new rows.
+        Which of the `members` each new row is compared with.
     members : sequence of int arrays
-        Reference rows of every group.
+        Positions of calibration rows, of every group.
+    together, strictly : bool
+        The new rows are a whole batch, as for `batch_ranks`; also count strictly smaller scores.
     """
 
-    def __init__(self, groups: IndexArray, members: Sequence[IndexArray]) -> None:
-        self.groups, self.members = groups, members
-        self.at_most, self.below = np.ones((2, len(groups)), dtype=np.int64)
-        self.scores = np.empty(len(groups))
-        self.clustered = np.zeros(len(groups), dtype=np.bool_)
+    groups: IndexArray
+    members: Sequence[IndexArray]
+    together: bool = False
+    strictly: bool = False
+
+
+class RanksWithin:
+    """Ranks within groups, from what the models on D and each new row see."""
+
+    def __init__(self, within: Within) -> None:
+        self.within = within
+        self.at_most, self.below = np.ones((2, len(within.groups)), dtype=np.int64)
+        self.scores = np.empty(len(within.groups))
+        self.clustered = np.zeros(len(within.groups), dtype=np.bool_)
 
     def add(self, augmented: AugmentedScores, start: int = 0) -> None:
         """Rank the rows of one block, of a part of the new rows that begins at `start`."""
-        rows = augmented.rows + start
+        rows, groups = augmented.rows + start, self.within.groups
         self.scores[rows] = augmented.own[:, -1]
         if augmented.clustered is not None:
             self.clustered[rows] = augmented.clustered
-        for g in np.unique(self.groups[rows]):
-            mine = np.flatnonzero(self.groups[rows] == g)
-            own = augmented.own[np.ix_(mine, augmented.columns(self.members[g]))]
+        for g in np.unique(groups[rows]):
+            mine = np.flatnonzero(groups[rows] == g)
+            own = augmented.own[np.ix_(mine, augmented.columns(self.within.members[g]))]
             t = augmented.own[mine, -1:]
             self.at_most[rows[mine]] = 1 + (own <= t).sum(axis=1)
             self.below[rows[mine]] = 1 + (own < t).sum(axis=1)
 
-    def ranks(self, strictly: bool, clusters: bool) -> Ranks:
+    def ranks(self, clusters: bool) -> Ranks:
         """All of them."""
         return Ranks(
             self.at_most,
-            self.below if strictly else None,
+            self.below if self.within.strictly else None,
             self.scores,
             clustered=self.clustered if clusters else None,
         )
 
 
-# kernel(rows, start, stop, own, others) writes what the models of rows[start:stop] see.
-WriteScores = Callable[[IndexArray, int, int, FloatArray, FloatArray], None]
+# kernel(rows, own, others, start, stop) writes what the models of rows[start:stop] see.
+WriteScores = Callable[[IndexArray, FloatArray, FloatArray, int, int], None]
 
 
 def augmented_blocks(
@@ -162,6 +170,7 @@ def augmented_blocks(
     m: int,
     *,
     n_jobs: int | None,
+    work_per_row: float = math.inf,
     order: IndexArray | None = None,
 ) -> Iterator[AugmentedScores]:
     """Score all rows with each of some new rows, by a kernel that is called in threads.
@@ -169,28 +178,21 @@ def augmented_blocks(
     Parameters
     ----------
     kernel : callable
-        ``kernel(block, start, stop, own, others)`` writes rows `start` to `stop` of both arrays,
+        ``kernel(block, own, others, start, stop)`` writes rows `start` to `stop` of both arrays,
         as `AugmentedScores` has them for the new rows ``block``.
     rows : int array
     n, m : int
         Rows of D, and new rows in all.
     n_jobs : int or None
+    work_per_row : float
+        As in `run_blocks`, of one new row.
     order : int array of shape (n,), optional
         As in `AugmentedScores`.
     """
     for block in blocks_of(rows, n + 1 + m):
         own, others = np.empty((len(block), n + 1)), np.empty((len(block), m))
-
-        def write(
-            start: int,
-            stop: int,
-            block: IndexArray = block,
-            own: FloatArray = own,
-            others: FloatArray = others,
-        ) -> None:
-            kernel(block, start, stop, own, others)
-
-        run_blocks(write, len(block), n_jobs=n_jobs)
+        work = len(block) * work_per_row
+        run_blocks(partial(kernel, block, own, others), len(block), n_jobs=n_jobs, work=work)
         yield AugmentedScores(block, own, others, order=order)
 
 
@@ -255,12 +257,15 @@ class Ensemble(ABC):
         New rows from which it stands first among several detectors; None for never.
     by_refitting : ScoresAugmented or None
         What answers `augmented_scores` for an ensemble that has no way of its own.
+    anomalies : float array or None
+        Known anomalies that shape scores or the choice.
     """
 
     calibration: Calibration
     enough_new: int | None = None
     by_refitting: ScoresAugmented | None = None
     ranked_by: str | None = None
+    anomalies: FloatArray | None = None
 
     @property
     def ranks_rows(self) -> str:
@@ -340,44 +345,22 @@ class Ensemble(ABC):
         """Begin a survey of new rows, where these are ranked by one."""
         raise NotImplementedError(f"{type(self).__name__} ranks rows {self.ranks_rows}")
 
-    def ranks_within(
-        self,
-        X: FloatArray,
-        groups: IndexArray,
-        members: Sequence[IndexArray],
-        *,
-        together: bool = False,
-        strictly: bool = False,
-    ) -> Ranks:
+    def ranks_within(self, X: FloatArray, within: Within) -> Ranks:
         """Rank each new row among the calibration rows of its group.
 
         By what the models on D and each new row see; an ensemble with other models overrides it.
-
-        Parameters
-        ----------
-        X : float array of shape (m, d)
-        groups : int array of shape (m,)
-            Which of the `members` each new row is compared with.
-        members : sequence of int arrays
-            Positions of calibration rows.
-        together, strictly : bool
-            X is a whole batch, as for `batch_ranks`; also count strictly smaller scores.
-
-        Returns
-        -------
-        Ranks
-            1 + #{i among the members : c_i <= t_i}.
+        Ranks are 1 + #{i among the members : c_i <= t_i}.
         """
         uses_batch = self.ranks_rows != "alone"
-        batch = together and uses_batch
+        batch = within.together and uses_batch
         # Rows that use no batch see as few others as can be, and those that could see none.
         step = len(X) if batch else 1 if uses_batch else FEW_AT_ONCE
-        found = WithinGroups(groups, members)
+        found = RanksWithin(within)
         for start in range(0, len(X), max(step, 1)):
             part = X[start : start + step]
             for augmented in self.augmented_scores(part, np.arange(len(part))):
                 found.add(augmented, start)
-        return found.ranks(strictly, batch)
+        return found.ranks(batch)
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by the models on D and one new row, for some new rows.
@@ -444,9 +427,7 @@ def e_values_by_scores(
 ) -> Iterator[tuple[int, Fraction]]:
     """Find e-values of new rows, each by the model on D and the row, which scores everything."""
     for augmented in augmented_blocks:
-        for j, own, others in zip(
-            augmented.rows.tolist(), augmented.own, augmented.others, strict=True
-        ):
+        for j, own, others in augmented:
             yield j, e_value_of_one_model(own, np.delete(others, j), step)
 
 
@@ -464,9 +445,7 @@ def e_values_by_refits(
     for augmented in augmented_blocks:
         if augmented.order is not None:
             D = ensemble.fitted_on[augmented.order]
-        for j, own, others in zip(
-            augmented.rows.tolist(), augmented.own, augmented.others, strict=True
-        ):
+        for j, own, others in augmented:
             there, ordered = np.delete(np.arange(m), j), np.sort(own)
             among = np.searchsorted(ordered, others[there], side="right")
             ranks = np.searchsorted(ordered, own, side="right")
@@ -546,24 +525,16 @@ class ResampledEnsemble(Ensemble):
             )
         return self._rank_parts(X, variant, strictly, lambda chunk: [(calibration, slice(None))])
 
-    def ranks_within(
-        self,
-        X: FloatArray,
-        groups: IndexArray,
-        members: Sequence[IndexArray],
-        *,
-        together: bool = False,
-        strictly: bool = False,
-    ) -> Ranks:
+    def ranks_within(self, X: FloatArray, within: Within) -> Ranks:
         """Rank each new row through the scores of all models, among the rows of its group."""
         variant = self.plan.variant if self.plan.full else "basic"
-        parts = [self.calibration.part(some) for some in members]
+        parts = [self.calibration.part(some) for some in within.members]
 
         def of_each(chunk: slice) -> list[tuple[Calibration, IndexArray]]:
-            here = groups[chunk]
+            here = within.groups[chunk]
             return [(parts[g], np.flatnonzero(here == g)) for g in np.unique(here)]
 
-        return self._rank_parts(X, variant, strictly, of_each)
+        return self._rank_parts(X, variant, within.strictly, of_each)
 
     def _rank_parts(
         self,
@@ -622,7 +593,7 @@ class RepeatedSplit(Ensemble):
 
     def __init__(self, splits: Sequence[Ensemble]) -> None:
         self.splits = splits
-        self.ranked_by = splits[0].ranked_by
+        self.ranked_by, self.anomalies = splits[0].ranked_by, splits[0].anomalies
         parts = [split.calibration for split in splits]
         sizes = [len(part) for part in parts]
         self.calibration = Calibration(
@@ -706,8 +677,3 @@ def reference_calibration(scores: FloatArray) -> Calibration:
     n = len(scores)
     every = np.arange(n)
     return Calibration(scores, every, np.arange(n + 1), every.astype(np.int32))
-
-
-def left_out_calibration(plan: Plan, scores: FloatArray) -> Calibration:
-    """The calibration of leave-one-out models: each row that is left out, scored by its model."""
-    return calibrate(plan, scores[:, None], reduction(plan.aggregate))

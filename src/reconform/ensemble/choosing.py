@@ -27,7 +27,8 @@ from ..statistics.ranks import Calibration, Choice, Ranks
 from . import (
     AugmentedScores,
     Ensemble,
-    WithinGroups,
+    RanksWithin,
+    Within,
     e_values_by_scores,
 )
 from .refitting import FullRefit
@@ -247,24 +248,16 @@ class FullChoice(Ensemble):
             learned=learned,
         )
 
-    def ranks_within(
-        self,
-        X: FloatArray,
-        groups: IndexArray,
-        members: Sequence[IndexArray],
-        *,
-        together: bool = False,
-        strictly: bool = False,
-    ) -> Ranks:
+    def ranks_within(self, X: FloatArray, within: Within) -> Ranks:
         """Rank every row in its group by the detector that finds most among all other rows."""
-        if not together:
-            return self.fitted[0].ranks_within(X, groups, members, strictly=strictly)
-        found = [WithinGroups(groups, members) for _ in self.fitted]
+        if not within.together:
+            return self.fitted[0].ranks_within(X, within)
+        found = [RanksWithin(within) for _ in self.fitted]
         chosen = self._choice(
             self._pooled(X), np.arange(len(X)), lambda k, augmented: found[k].add(augmented)
         ).chosen
-        each = [one.ranks(strictly, clusters=True) for one in found]
-        return chosen_ranks(self.names, chosen, each, strictly)
+        each = [one.ranks(clusters=True) for one in found]
+        return chosen_ranks(self.names, chosen, each, within.strictly)
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by the detector that is chosen for each new row."""

@@ -31,7 +31,7 @@ from ..methods import Plan
 from ..statistics.conditional_calibration import StepUp, e_value
 from ..statistics.joint import JointStepUp
 from ..statistics.ranks import Calibration, Choice, Ranks
-from . import AugmentedScores, Ensemble, Survey, e_values_by_scores
+from . import AugmentedScores, Ensemble, Survey, Within, e_values_by_scores
 from .choosing import FullChoice
 
 
@@ -69,12 +69,7 @@ class GroupedEnsemble(Ensemble):
 
     @abstractmethod
     def e_values_in(
-        self,
-        X: FloatArray,
-        codes: IndexArray,
-        rows: RankArray,
-        step: JointStepUp,
-        ranks: Ranks,
+        self, X: FloatArray, codes: IndexArray, rows: RankArray, step: JointStepUp, ranks: Ranks
     ) -> Iterator[tuple[int, Fraction]]:
         """Find the e-values of some new rows; worlds exchange a row with one of its group.
 
@@ -146,25 +141,16 @@ class OneForAll(GroupedEnsemble):
         self, X: FloatArray, codes: IndexArray, *, together: bool = False, strictly: bool = False
     ) -> Ranks:
         """Rank rows by the one detector, among the members of their groups."""
-        return self.ensemble.ranks_within(
-            X, codes, self.members, together=together, strictly=strictly
-        )
+        return self.ensemble.ranks_within(X, Within(codes, self.members, together, strictly))
 
     def e_values_in(
-        self,
-        X: FloatArray,
-        codes: IndexArray,
-        rows: RankArray,
-        step: JointStepUp,
-        ranks: Ranks,
+        self, X: FloatArray, codes: IndexArray, rows: RankArray, step: JointStepUp, ranks: Ranks
     ) -> Iterator[tuple[int, Fraction]]:
         """Find e-values by one model per row, on all rows and this one, which scores everything."""
         members = [self.calibration.rows[some] for some in self.members]
         for augmented in _augmented_scores(self.ensemble, X, rows, ranks.choice):
             columns = [augmented.columns(some) for some in members]
-            for j, own, others in zip(
-                augmented.rows.tolist(), augmented.own, augmented.others, strict=True
-            ):
+            for j, own, others in augmented:
                 needed = np.empty(len(X), dtype=np.int64)
                 for g, some in enumerate(columns):
                     theirs = np.flatnonzero(codes == g)
@@ -217,12 +203,7 @@ class OnePerGroup(GroupedEnsemble):
         return _joined(parts, len(X))
 
     def e_values_in(
-        self,
-        X: FloatArray,
-        codes: IndexArray,
-        rows: RankArray,
-        step: JointStepUp,
-        ranks: Ranks,
+        self, X: FloatArray, codes: IndexArray, rows: RankArray, step: JointStepUp, ranks: Ranks
     ) -> Iterator[tuple[int, Fraction]]:
         """Find e-values within each group; the ranks in other groups are as they are."""
         actual = step.needed(codes, ranks.at_most)
@@ -233,8 +214,7 @@ class OnePerGroup(GroupedEnsemble):
                 continue
             choice = None if ranks.choice is None else ranks.choice.taken(here)
             for augmented in _augmented_scores(ensemble, X[here], wanted, choice):
-                each = zip(augmented.rows.tolist(), augmented.own, augmented.others, strict=True)
-                for j, own, others in each:
+                for j, own, others in augmented:
                     needed = actual.copy()
                     at_most = np.searchsorted(np.sort(own), others, side="right")
                     needed[here] = step.needed(codes[here], at_most)
@@ -273,19 +253,12 @@ def joined_calibration(parts: Sequence[Calibration], places: Sequence[IndexArray
 
 def _joined(parts: list[tuple[IndexArray, Ranks]], m: int) -> Ranks:
     """Put the ranks of several groups together."""
-    at_most, below = np.ones((2, m), dtype=np.int64)
-    scores, clustered = np.empty(m), np.zeros(m, dtype=np.bool_)
     names = {None if part.choice is None else part.choice.names for _, part in parts}
     same = names.pop() if len(names) == 1 else None
     chosen = np.zeros(m, dtype=np.intp)
     by_each = np.ones((len(same or ()), m), dtype=np.int64)
     total: RankArray | None = None  # of the evidence, where detectors were chosen from the pool
     for rows, part in parts:
-        at_most[rows], scores[rows] = part.at_most, part.scores
-        if part.below is not None:
-            below[rows] = part.below
-        if part.clustered is not None:
-            clustered[rows] = part.clustered
         if same is not None and part.choice is not None:
             chosen[rows] = part.choice.chosen
             if part.choice.evidence is not None:
@@ -293,13 +266,8 @@ def _joined(parts: list[tuple[IndexArray, Ranks]], m: int) -> Ranks:
                 total = part.choice.evidence + (0 if total is None else total)
             else:
                 by_each[:, rows] = part.choice.ranks
-    return Ranks(
-        at_most,
-        below if any(part.below is not None for _, part in parts) else None,
-        scores,
-        clustered=clustered if any(part.clustered is not None for _, part in parts) else None,
-        choice=None if same is None else Choice(same, chosen, by_each, total),
-    )
+    choice = None if same is None else Choice(same, chosen, by_each, total)
+    return replace(Ranks.joined(m, parts), choice=choice)
 
 
 @dataclass(eq=False)

@@ -273,21 +273,14 @@ def _warn_about_cost(what: str, seconds: float, fits: int, n_jobs: int | None) -
 
 
 def _rank_one(
-    algorithm: Algorithm,
-    reference: FloatArray,
-    seed: np.random.SeedSequence,
-    x: FloatArray,
+    algorithm: Algorithm, reference: FloatArray, seed: np.random.SeedSequence, x: FloatArray
 ) -> tuple[int, int, float]:
     """Rank one new row among the scores of D, all under A(D and x)."""
     together = stacked(reference, x)
     model = algorithm.fit_model(together, seed)
     scores = algorithm.training_scores(model, together)
     mine = scores[-1]
-    return (
-        1 + int((scores[:-1] <= mine).sum()),
-        1 + int((scores[:-1] < mine).sum()),
-        float(mine),
-    )
+    return (1 + int((scores[:-1] <= mine).sum()), 1 + int((scores[:-1] < mine).sum()), float(mine))
 
 
 def fit_full(
@@ -351,11 +344,7 @@ class OneModel:
 
 
 def _augmented_with(
-    algorithm: Algorithm,
-    reference: FloatArray,
-    seed: np.random.SeedSequence,
-    X: FloatArray,
-    j: int,
+    algorithm: Algorithm, reference: FloatArray, seed: np.random.SeedSequence, X: FloatArray, j: int
 ) -> tuple[FloatArray, FloatArray]:
     """Score the reference and row j of X, and all rows of X, by one model on the former."""
     together = stacked(reference, X[j])

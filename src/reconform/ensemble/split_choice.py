@@ -28,7 +28,7 @@ from ..content import Contents, canonical_order
 from ..methods import MOST_TRAINING, Plan
 from ..randomness import Streams
 from ..statistics.ranks import Calibration, Choice, Chosen, Ranks, ranks_among
-from . import MOST_ROWS, Ensemble, ResampledEnsemble, Survey, surveyed
+from . import MOST_ROWS, Ensemble, ResampledEnsemble, Survey, Within, surveyed
 from .batch import ContentSample, CrossFitted, folds_of
 from .refitting import seed_model
 
@@ -239,21 +239,11 @@ class SplitChoice(Ensemble):
         sample = ContentSample(stream, most)
         return ChoiceSurvey(stream, most, sample.add(self.calibrating), 0, self)
 
-    def ranks_within(
-        self,
-        X: FloatArray,
-        groups: IndexArray,
-        members: Sequence[IndexArray],
-        *,
-        together: bool = False,
-        strictly: bool = False,
-    ) -> Ranks:
+    def ranks_within(self, X: FloatArray, within: Within) -> Ranks:
         """Rank every row in its group, all by the detector that is chosen from all rows."""
-        if not together:
-            return self.fitted[0].ranks_within(X, groups, members, strictly=strictly)
-        return surveyed(self.survey(), lambda one: one.seen(X)).ranks_within(
-            X, groups, members, strictly
-        )
+        if not within.together:
+            return self.fitted[0].ranks_within(X, within)
+        return surveyed(self.survey(), lambda one: one.seen(X)).ranks_within(X, within)
 
 
 @dataclass(eq=False)
@@ -385,17 +375,15 @@ class ChoiceSurvey(Survey):
         choice = self.chosen.for_rows(len(part))
         return Ranks(at_most, below, scores, choice=choice, against=self.against)
 
-    def ranks_within(
-        self, X: FloatArray, groups: IndexArray, members: Sequence[IndexArray], strictly: bool
-    ) -> Ranks:
+    def ranks_within(self, X: FloatArray, within: Within) -> Ranks:
         """Rank rows by what was chosen, each among the calibration rows of its group."""
         scores, (at_most, below) = self.scores(X), np.ones((2, len(X)), dtype=np.int64)
-        for g in np.unique(groups):
-            mine, among = groups == g, np.sort(self.against[members[g]])
+        for g in np.unique(within.groups):
+            mine, among = within.groups == g, np.sort(self.against[within.members[g]])
             at_most[mine] = ranks_among(among, scores[mine])
             below[mine] = ranks_among(among, scores[mine], strictly=True)
         choice: Choice = self.chosen.for_rows(len(X))
-        return Ranks(at_most, below if strictly else None, scores, choice=choice)
+        return Ranks(at_most, below if within.strictly else None, scores, choice=choice)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray, IndexArray, RankArray, UInt64Array
-from ..assumption import Category, InOrder, Reservoir, Runs, drawn_digests, seconds_of
+from ..assumption.columns import Category
+from ..assumption.order import InOrder, Runs, seconds_of
+from ..assumption.sample import Reservoir, drawn_digests
 from ..atomic import stops_by_exception
 from ..content import digests_of
 from ..deciding import Observed

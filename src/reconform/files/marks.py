@@ -22,7 +22,7 @@ import pyarrow as pa
 from sklearn.utils import get_tags
 
 from ..arrays import BoolArray, IndexArray, UInt64Array
-from ..assumption import reference_positions
+from ..assumption.sample import reference_positions
 from ..content import Contents, digests_of
 from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError, listed

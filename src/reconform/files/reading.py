@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray, IndexArray, ObjectArray
-from ..assumption import seconds_of
+from ..assumption.order import seconds_of
 from ..detectors.prepare import too_many_labels
 from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
 from ..frames import label_code, rounded_sentence

@@ -18,8 +18,8 @@ import sklearn
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from ..assumption import LookedUp, Occurrences, Order
-from ..assumption.order import CALENDAR, EPOCH, PERIODS
+from ..assumption.order import CALENDAR, EPOCH, PERIODS, Order
+from ..assumption.sample import LookedUp, Occurrences
 from ..atomic import check_place
 from ..detector import TIES, ConformalDetector, FittedState
 from ..detectors import NativeDetector, resolve_detector
@@ -52,7 +52,7 @@ from ..tables import describe, restore
 from ..timeseries import WindowFeatures
 from ..timeseries.forecast import MOST_LAGS, Clock, Forecast
 from ..units import UnitFeatures
-from ..updating import Update, known_anomalies
+from ..updating import Update
 from . import archive, ensembles, estimators
 from .archive import Archive, ModelInfo, Pieces, inspect
 
@@ -458,7 +458,7 @@ def _read_sample(cad: ConformalDetector, json: Json, source: Reader) -> None:
 
 def _read_marked(cad: ConformalDetector, json: Json, source: Reader) -> None:
     """Read what updates brought: rows, and which rows of which batches they were."""
-    kept, known = cad.state_, known_anomalies(cad.ensemble_)
+    kept, known = cad.state_, cad.ensemble_.anomalies
     kept.rows = _SAMPLE.read(json.get("rows"), source)
     kept.origins, kept.joined = (_KEYS.read(json.get(n), source) for n in ("origins", "joined"))
     fits = kept.rows is None or kept.rows.shape == (cad.plan_.n, cad.n_features_in_)

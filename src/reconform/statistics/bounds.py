@@ -113,10 +113,7 @@ def counted_fdp_bound(
 
 
 def false_discovery_table(
-    counts: npt.ArrayLike,
-    confidence: float | Fraction = 0.95,
-    *,
-    seed: int = 0,
+    counts: npt.ArrayLike, confidence: float | Fraction = 0.95, *, seed: int = 0
 ) -> IntArray:
     """Bound the number of normal rows of rank at most r, for all r simultaneously.
 
@@ -179,11 +176,7 @@ def false_discovery_table(
 
 
 def null_envelope(
-    n: int,
-    nulls: int,
-    confidence: float | Fraction = 0.95,
-    *,
-    seed: int = 0,
+    n: int, nulls: int, confidence: float | Fraction = 0.95, *, seed: int = 0
 ) -> IntArray:
     """Bound the number of normal rows of rank at most r, for all r, if there are `nulls` of them.
 

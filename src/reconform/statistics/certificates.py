@@ -516,12 +516,7 @@ def guarantee(name: str) -> Guarantee:
     return found[name]
 
 
-def guarantee_of(
-    plan: Plan,
-    *,
-    uses_batch: bool = False,
-    grouped: bool = False,
-) -> Guarantee:
+def guarantee_of(plan: Plan, *, uses_batch: bool = False, grouped: bool = False) -> Guarantee:
     """Look up what holds for a plan.
 
     Parameters

@@ -78,11 +78,6 @@ class StepUp:
         """
         return cls(step_up_limits(level, n, m, rows_counted), n + 1)
 
-    @property
-    def highest(self) -> int:
-        """No row of a larger rank is ever found."""
-        return int(self.limits[-1])
-
     def count(self, ranks: RankArray) -> int:
         """Count what the procedure finds among rows of these ranks and one more, of rank 0.
 
@@ -205,7 +200,7 @@ def certify(batch: RankedBatch, level: Fraction) -> Outcome:
         grid = usual(n)
         step = StepUp.at(level, n, len(ranks))
         # All others have an e-value of 0, or are given it, which is always allowed.
-        candidates = np.flatnonzero(ranks <= step.highest)
+        candidates = np.flatnonzero(ranks <= step.limits[-1])
     else:
         grid = JointGrid.of([usual(size) for size in batch.joint.sizes.tolist()])
         step = JointStepUp(level, batch.joint.sizes, len(ranks))

@@ -21,13 +21,7 @@ import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, RankArray
 from ..errors import ReconformError, unknown_choice
-from .evalues import (
-    INNER_LEVEL,
-    average_e_values,
-    closed_e_bh,
-    closed_q_values,
-    conformal_e_values,
-)
+from .evalues import INNER_LEVEL, average_e_values, closed_e_bh, closed_q_values, conformal_e_values
 from .exact import Grid, exact_fraction, harmonic_number, usual
 from .ranks import RankedBatch
 
@@ -122,11 +116,6 @@ class RankCounts:
     def rows(self) -> int:
         """Number of rows counted."""
         return int(self.counts.sum())
-
-    def add_counts(self, by_rank: RankArray) -> RankCounts:
-        """Add rows of which so many have rank 0 (none), 1, ...; return itself."""
-        self.counts += by_rank
-        return self
 
     def add(self, ranks: npt.ArrayLike) -> RankCounts:
         """Count the ranks of some rows, in place.

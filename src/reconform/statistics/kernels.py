@@ -263,9 +263,9 @@ def rank_means(
     models: Int32Array,
     scores: FloatArray,
     strictly: bool,
+    ranks: RankArray,
     start: int,
     stop: int,
-    ranks: RankArray,
 ) -> None:
     """Rank test rows `start` to `stop` by the mean over K_i, summed one model after the other.
 
@@ -307,9 +307,9 @@ def rank_single(
     models: Int32Array,
     scores: FloatArray,
     strictly: bool,
+    ranks: RankArray,
     start: int,
     stop: int,
-    ranks: RankArray,
 ) -> None:
     """Rank test rows `start` to `stop` where each c_i belongs to one model: t_i is its score.
 
@@ -360,9 +360,9 @@ def weigh_rows(
     shift: IntArray,
     top: int,
     bottom: int,
+    out: IntArray,
     start: int,
     stop: int,
-    out: IntArray,
 ) -> None:
     """Write what `WeightedRanks` has for rows `start` to `stop` of a block.
 
@@ -433,9 +433,9 @@ def weigh_rows_of_one_model(
     totals: IntArray,
     top: int,
     bottom: int,
+    out: IntArray,
     start: int,
     stop: int,
-    out: IntArray,
 ) -> None:
     """Write what `WeightedRanks` has for `rows`, from `start` to `stop`, of one model.
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,10 +32,6 @@ Reduction = Callable[[FloatArray], FloatArray]
 
 # A block of scores that is compared at once stays about this large, whatever n and m are.
 BLOCK_BYTES = 1 << 25
-
-# From so many pairs of a reference and a test row on, threads save more than the 10 ms that joblib
-# takes to notice that they are done.
-LEAST_PAIRS = 1 << 22
 
 # The quantiles that have names; half of a sum is not quite the quantile 0.5.
 LEVELS = {"min": 0.0, "max": 1.0, "median": None}
@@ -145,6 +141,22 @@ class Ranks:
     groups: IndexArray | None = None
     learned: bool = False
 
+    @classmethod
+    def joined(cls, m: int, parts: Iterable[tuple[IndexArray, Ranks]]) -> Ranks:
+        """Put the ranks of parts of m rows in their places."""
+        at_most, below = np.ones((2, m), dtype=np.int64)
+        scores, clustered = np.empty(m), np.zeros(m, dtype=np.bool_)
+        strictly = clusters = False
+        for rows, part in parts:
+            at_most[rows], scores[rows] = part.at_most, part.scores
+            if part.below is not None:
+                strictly, below[rows] = True, part.below
+            if part.clustered is not None:
+                clusters, clustered[rows] = True, part.clustered
+        return cls(
+            at_most, below if strictly else None, scores, clustered=clustered if clusters else None
+        )
+
     def in_groups(self, groups: IndexArray, joint: JointRanks) -> Ranks:
         """Turn ranks within groups into joint ranks."""
         choice = self.choice
@@ -177,15 +189,11 @@ class RankedBatch:
     Attributes
     ----------
     ranks : Ranks
-    p_values : float array
-        As the rule asks for them: on the grid, or smoothed.
     grid : Grid
         The p-value of each rank.
     calibration : Calibration
     n_calibration : int
         Ranks lie in 1 .. n_calibration + 1.
-    smoothed : bool
-        Whether the p-values are smoothed, and so off the grid.
     e_values : callable, optional
         `Ensemble.e_values` of these rows, for a certificate.
     joint : JointRanks, optional
@@ -193,11 +201,9 @@ class RankedBatch:
     """
 
     ranks: Ranks
-    p_values: FloatArray
     grid: Grid
     calibration: Calibration
     n_calibration: int
-    smoothed: bool = False
     e_values: Callable[[RankArray, Any], Iterator[tuple[int, Fraction]]] | None = None
     joint: JointRanks | None = None
 
@@ -230,24 +236,9 @@ def calibrate(
     >>> calibrate(plan, scores, lambda s: s.mean(axis=0)).scores
     array([7., 1., 3.])
     """
-    rows, indptr, models = plan.membership
     if plan.left_out is not None:
-        flat = np.ravel(held_out_scores)
-    else:
-        flat = _scatter(plan, held_out_scores, rows, indptr)
-    scores = np.empty(len(rows))
-    for block, members in _by_size(indptr, BLOCK_BYTES // 8):
-        scores[block] = phi(flat[members])
-    return Calibration(scores, rows, indptr, models)
-
-
-def _scatter(
-    plan: Plan,
-    held_out_scores: Sequence[FloatArray] | FloatArray,
-    rows: IndexArray,
-    indptr: IndexArray,
-) -> FloatArray:
-    """Turn scores by model into scores by row, next to the models of ``plan.membership``."""
+        return calibrate_beside(plan, np.ravel(held_out_scores), phi)
+    rows, indptr, _ = plan.membership
     flat = np.empty(indptr[-1])
     # Model after model in increasing order, so each score goes behind those already there.
     free = np.zeros(plan.n, dtype=np.intp)
@@ -255,7 +246,16 @@ def _scatter(
     for held, scores in zip(plan.held_out, held_out_scores, strict=True):
         flat[free[held]] = scores
         free[held] += 1
-    return flat
+    return calibrate_beside(plan, flat, phi)
+
+
+def calibrate_beside(plan: Plan, flat: FloatArray, phi: Reduction) -> Calibration:
+    """`calibrate` with the scores of held-out rows beside the models of ``plan.membership``."""
+    rows, indptr, models = plan.membership
+    scores = np.empty(len(rows))
+    for block, members in _by_size(indptr, BLOCK_BYTES // 8):
+        scores[block] = phi(flat[members])
+    return Calibration(scores, rows, indptr, models)
 
 
 def _by_size(indptr: IndexArray, most: int) -> Iterator[tuple[IndexArray, IndexArray]]:
@@ -340,8 +340,7 @@ def ranks_paired(
         kernel = _means(calibration, scores, strictly, ranks)
     else:
         kernel = _ordered(calibration, scores, aggregate, strictly, ranks)
-    few = len(calibration) * len(ranks) < LEAST_PAIRS
-    run_blocks(kernel, len(ranks), n_jobs=1 if few else n_jobs)
+    run_blocks(kernel, len(ranks), n_jobs=n_jobs, work=len(calibration) * len(ranks))
     unbounded = _unbounded(scores, aggregate)
     if unbounded.any():
         ranks[unbounded] = _ranks_gathered(
@@ -358,18 +357,14 @@ def _single(
     models, first = np.unique(calibration.models[order], return_index=True)
     edges = np.append(first, len(order))
     by_model = calibration.scores[order]
-    return lambda start, stop: paired.rank_single(
-        by_model, edges, models, scores, strictly, start, stop, ranks
-    )
+    return partial(paired.rank_single, by_model, edges, models, scores, strictly, ranks)
 
 
 def _means(
     calibration: Calibration, scores: FloatArray, strictly: bool, ranks: RankArray
 ) -> Kernel:
     c, indptr, models = calibration.scores, calibration.indptr, calibration.models
-    return lambda start, stop: paired.rank_means(
-        c, indptr, models, scores, strictly, start, stop, ranks
-    )
+    return partial(paired.rank_means, c, indptr, models, scores, strictly, ranks)
 
 
 def _ordered(

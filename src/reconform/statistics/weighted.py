@@ -26,7 +26,7 @@ neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -191,20 +191,10 @@ def ranks_by_refits(
     out = np.zeros((5, m), dtype=np.int64)
     for rows, own, others, order in augmented:
         here = weights if order is None else weights[order]
-
-        def weigh(
-            start: int,
-            stop: int,
-            rows: IndexArray = rows,
-            own: FloatArray = own,
-            others: FloatArray = others,
-            here: WholeWeights = here,
-        ) -> None:
-            weigh_rows(
-                own, others, rows, here.down, here.up, here.own_down, here.own_up, here.shift,
-                top, bottom, start, stop, out,
-            )  # fmt: skip
-
+        weigh = partial(
+            weigh_rows, own, others, rows, here.down, here.up, here.own_down, here.own_up,
+            here.shift, top, bottom, out,
+        )  # fmt: skip
         run_blocks(weigh, len(rows), n_jobs=n_jobs)
     return WeightedRanks(*out)
 
@@ -264,14 +254,10 @@ def ranks_of_one_model(
         rows = np.flatnonzero(weights.shift == shift)
         sums = np.append(0, np.cumsum(-(-weights.up >> shift)))
         at_most, totals = sums[upto], weights.own_down + (weights.down >> shift).sum()
-        job = partial(
+        weigh = partial(
             weigh_rows_of_one_model, rows, sums, ends, at_most[by_score], place, tied, below,
-            at_most, weights.own_up, totals, top, bottom,
+            at_most, weights.own_up, totals, top, bottom, out,
         )  # fmt: skip
-
-        def weigh(start: int, stop: int, job: Callable[..., None] = job) -> None:
-            job(start, stop, out)
-
         run_blocks(weigh, len(rows), n_jobs=n_jobs)
     return WeightedRanks(*out)
 

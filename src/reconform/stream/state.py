@@ -26,8 +26,8 @@ from typing import IO, Any, ClassVar, NamedTuple
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import BoolArray, FloatArray
-from ..assumption import Verdict
 from ..assumption.order import order_findings
+from ..assumption.verdict import Verdict
 from ..atomic import write_atomic
 from ..detector import ConformalDetector
 from ..errors import ReconformError, ReferenceWarning, check_count, warn_once

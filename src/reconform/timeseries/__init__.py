@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import AnyArray, BoolArray, FloatArray, IndexArray, ObjectArray
-from ..assumption import seconds_of
-from ..assumption.order import EPOCH
+from ..assumption.order import EPOCH, seconds_of
 from ..detector import ConformalDetector
 from ..detectors.extreme import far_out
 from ..detectors.prepare import Prepare

@@ -251,11 +251,7 @@ def _check_variants(some: Variants, d: int) -> None:
 TREE_DRAWS = Record(
     "TreeDraws",
     TreeDraws,
-    {
-        "keys": Array("u8", ndim=1),
-        "features": Array("i4", ndim=2),
-        "sizes": Array("i8", ndim=1),
-    },
+    {"keys": Array("u8", ndim=1), "features": Array("i4", ndim=2), "sizes": Array("i8", ndim=1)},
 )
 VARIANTS = Record(
     "Variants",

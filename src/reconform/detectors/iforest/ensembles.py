@@ -29,14 +29,14 @@ from ..one_more import EnteredEnsemble
 from .kernels import sums_with_replaced
 from .model import (
     DRAWN_AT_ONCE,
-    WALKS_PER_GROWTH,
+    GROWTH,
+    WALK,
     Forest,
     Recipe,
     TreeDraws,
     conformity,
     fit_forest,
     pieces,
-    worth,
 )
 
 # Models whose sums are held at once by a thread.
@@ -163,7 +163,7 @@ class LeaveOneOutForests(ResampledEnsemble):
                 known = base.arrays, leaves, total, X
                 sums_with_replaced(own, indptr - indptr[0], replaced, *known, sums[low:high])
 
-        run_blocks(add, len(some.rows), n_jobs=worth(self.n_jobs, len(some) * len(X)))
+        run_blocks(add, len(some.rows), n_jobs=self.n_jobs, work=len(some) * len(X) * WALK)
         return conformity(sums[some.model], len(base), base.psi)
 
     def full_scores(self, X: FloatArray) -> FloatArray:
@@ -219,7 +219,7 @@ def fit_leave_one_out(
             gains[low:high] = trees.paired_lengths(np.arange(high - low), rows, left_out)
             gains[low:high] -= base.paired_lengths(some, rows, left_out)
 
-    run_blocks(regrow, len(variants), n_jobs=worth(n_jobs, len(variants) * WALKS_PER_GROWTH))
+    run_blocks(regrow, len(variants), n_jobs=n_jobs, work=len(variants) * GROWTH)
     path_sums = base.path_sums(X, n_jobs=n_jobs)
     if len(variants):
         gain = np.append(np.add.reduceat(gains, variants.indptr[:-1]), 0)  # 0 for model -1
@@ -325,8 +325,8 @@ class EnteredForest(EnteredEnsemble):
                 indices, places = indptr[low : high + 1] - pairs.start, replaced[pairs]
                 sums_with_replaced(own.arrays, indices, places, *known, sums[low:high])
 
-        walks = len(trees) * (WALKS_PER_GROWTH + len(X))
-        run_blocks(add, len(new), n_jobs=worth(self.n_jobs, walks))
+        work = len(trees) * (GROWTH + len(X) * WALK)
+        run_blocks(add, len(new), n_jobs=self.n_jobs, work=work)
         return sums
 
 

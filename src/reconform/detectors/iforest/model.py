@@ -29,10 +29,8 @@ from .kernels import FRESH, Draws, Trees
 # sums are exact up to 2**24 trees.
 UNITS = 1 << 32
 
-# joblib takes some 15 ms to hand out work; less than about this many walks is done sooner alone.
-# Growing a tree costs about as much as walking it a thousand times.
-WALKS_WORTH_A_THREAD = 1 << 21
-WALKS_PER_GROWTH = 1 << 10
+# Simple steps of `run_blocks`: walking down a tree, and growing it.
+WALK, GROWTH = 2, 1 << 11
 
 # Rows are drawn for a few trees at a time, so that samples of any size stay small in memory.
 DRAWN_AT_ONCE = 1 << 20
@@ -181,10 +179,7 @@ class Forest:
         """Allocate so many trees, of depth ceil(log2(psi)) but at least 1."""
         shape = (n_trees, 1 << (max(psi, 2) - 1).bit_length())
         return cls(
-            psi,
-            np.empty(shape),
-            np.empty(shape, dtype=np.uint32),
-            np.empty(shape, dtype=np.int64),
+            psi, np.empty(shape), np.empty(shape, dtype=np.uint32), np.empty(shape, dtype=np.int64)
         )
 
     def __len__(self) -> int:
@@ -218,8 +213,8 @@ class Forest:
             drawn = Draws(own.keys, own.features, own.sizes, leaf_lengths(self.psi))
             kernels.grow_trees(X, copies, rows[some], gone[some], drawn, self.only(some).arrays)
 
-        jobs = worth(n_jobs, len(self) * WALKS_PER_GROWTH * math.ceil(self.psi / 256))
-        run_blocks(grow, len(self), n_jobs=jobs)
+        work = len(self) * GROWTH * math.ceil(self.psi / 256)
+        run_blocks(grow, len(self), n_jobs=n_jobs, work=work)
 
     def path_sums(self, X: FloatArray, *, n_jobs: int | None = 1) -> IntArray:
         """Sum of the path lengths of every row over all trees, in `UNITS`."""
@@ -228,7 +223,7 @@ class Forest:
         def walk(start: int, stop: int) -> None:
             kernels.add_path_lengths(self.arrays, X[start:stop], sums[start:stop])
 
-        run_blocks(walk, len(X), n_jobs=worth(n_jobs, len(X) * len(self)))
+        run_blocks(walk, len(X), n_jobs=n_jobs, work=len(X) * len(self) * WALK)
         return sums
 
     def leaves(self, X: FloatArray) -> UInt32Array:
@@ -308,11 +303,6 @@ def pieces(start: int, stop: int, step: int) -> list[tuple[int, int]]:
     [(3, 5), (5, 7), (7, 8)]
     """
     return [(low, min(low + step, stop)) for low in range(start, stop, step)]
-
-
-def worth(n_jobs: int | None, walks: int) -> int | None:
-    """Return `n_jobs` where there is enough to do for threads, else 1."""
-    return n_jobs if walks >= WALKS_WORTH_A_THREAD else 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -306,12 +306,7 @@ INNE_RECORD = DetectorRecord(
         Record(
             "LeaveOneOutINNE",
             LeaveOneOutINNE,
-            {
-                "full": SPHERES,
-                "slots": Maybe(SLOTS),
-                "model": SUMS,
-                "n_jobs": JOBS,
-            },
+            {"full": SPHERES, "slots": Maybe(SLOTS), "model": SUMS, "n_jobs": JOBS},
             _check_leave_one_out_inne,
         ),
         Record(

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from functools import partial
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ from ...content import Contents, draw_rows
 from ...ensemble import ResampledEnsemble, blocks_of, reference_calibration
 from ...methods import Plan
 from ...parallel import run_blocks, track
-from ...statistics.ranks import Calibration, calibrate, reduction
+from ...statistics.ranks import Calibration, calibrate_beside, reduction
 from ..one_more import EnteredEnsemble
 from . import kernels
 
@@ -37,8 +38,8 @@ LEAST_LANES, MOST_LANES = 16, 64
 # Calibration moves the progress bar after this many rows.
 STEP_ROWS = 1 << 16
 
-# Threads are worth starting from about this many distances or comparisons.
-LEAST_WORK = 1 << 25
+# One of so many distances or comparisons is as much work as a simple step of `run_blocks`.
+VECTOR = 8
 
 
 def draw_centres(
@@ -111,9 +112,9 @@ class Spheres:
         sizes = np.repeat([model.shape[1] for model in centres], len(centres[0]))
         edges = np.concatenate([[0], np.cumsum(sizes)])
         radius, ratio = np.empty(len(rows)), np.empty(len(rows), dtype=np.int64)
-        work = int((sizes**2).sum()) // 2 * X.shape[1]
-        arrays = (X, rows, edges, radius, ratio)
-        run_kernel(kernels.build_spheres, arrays, len(sizes), work, n_jobs)
+        kernel = partial(kernels.build_spheres, X, rows, edges, radius, ratio)
+        work = int((sizes**2).sum()) // 2 * X.shape[1] / VECTOR
+        run_blocks(kernel, len(sizes), n_jobs=n_jobs, work=work)
         used = np.zeros(len(X), dtype=bool)
         used[rows] = True
         centre = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[rows]
@@ -132,9 +133,9 @@ class Spheres:
         """Sum the isolation scores over the sets of every model: (models, rows)."""
         lanes = self.lanes(len(X))
         sums = np.empty((self.models, len(X)), dtype=np.int64)
-        work = len(X) * (len(self.centre) + self.table.size)
-        blocks = -(-len(X) // lanes)
-        run_kernel(kernels.all_sums, (self.arrays, X, lanes, sums), blocks, work, n_jobs)
+        kernel = partial(kernels.all_sums, self.arrays, X, lanes, sums)
+        work = len(X) * (len(self.centre) + self.table.size) / VECTOR
+        run_blocks(kernel, -(-len(X) // lanes), n_jobs=n_jobs, work=work)
         return sums
 
     def only_sums(self, X: FloatArray, *, n_jobs: int | None = None, verbose: int = 0) -> IntArray:
@@ -159,11 +160,11 @@ class Spheres:
         sums = np.empty(len(models), dtype=np.int64)
         # Rows with a model in common next to each other, so that a block asks for few models.
         order = np.argsort(models[indptr[:-1]], kind="stable")
-        work = len(models) * len(self.centre) // self.models
+        work = len(models) * len(self.centre) // self.models / VECTOR
         for step in _steps(len(rows), verbose):
-            asked = (X, rows, indptr, models, order[step], lanes, sums)
-            blocks = -(-len(order[step]) // lanes)
-            run_kernel(kernels.chosen_sums, (self.arrays, *asked), blocks, work, n_jobs)
+            asked = X, rows, indptr, models, order[step], lanes, sums
+            kernel = partial(kernels.chosen_sums, self.arrays, *asked)
+            run_blocks(kernel, -(-len(order[step]) // lanes), n_jobs=n_jobs, work=work)
         return sums
 
     @property
@@ -195,17 +196,6 @@ def _steps(total: int, verbose: int) -> Iterator[slice]:
     starts = range(0, total, STEP_ROWS)
     for start in track(starts, total=len(starts), label="calibrating INNE", verbose=verbose):
         yield slice(start, start + STEP_ROWS)
-
-
-def run_kernel(
-    kernel: Any, arguments: tuple[Any, ...], total: int, work: int, n_jobs: int | None
-) -> None:
-    """Call ``kernel(*arguments, start, stop)`` on blocks, in threads where the work is worth it."""
-    run_blocks(
-        lambda start, stop: kernel(*arguments, start, stop),
-        total,
-        n_jobs=n_jobs if work >= LEAST_WORK else 1,
-    )
 
 
 @dataclass(eq=False)
@@ -244,7 +234,9 @@ class SeparateINNE(ResampledEnsemble):
         """Build every model around its centres, rows of D as (sets, psi), and calibrate."""
         models = Spheres.around(X, centres, n_jobs=n_jobs)
         sums = models.chosen_sums(X, *plan.membership, n_jobs=n_jobs, verbose=verbose)
-        calibration = _calibration(plan, conformity(sums, models.sets))
+        calibration = calibrate_beside(
+            plan, conformity(sums, models.sets), reduction(plan.aggregate)
+        )
         if full_centres is None:  # a plan without A(D)
             return cls(plan, calibration, models, None, n_jobs)
         full = Spheres.around(X, [full_centres], n_jobs=n_jobs)
@@ -377,7 +369,9 @@ class LeaveOneOutINNE(ResampledEnsemble):
         sums += np.append(slots.own_changes(X, n_jobs=n_jobs), 0)[model]
         full = base if whole == psi else Spheres.around(X, [drawn[:, :whole]], n_jobs=n_jobs)
         assert plan.left_out is not None
-        calibration = _calibration(plan, conformity(sums[plan.left_out], sets))
+        calibration = calibrate_beside(
+            plan, conformity(sums[plan.left_out], sets), reduction(plan.aggregate)
+        )
         kept = None if plan.variant == "basic" else slots
         return cls(plan, calibration, full, kept, model[plan.left_out], n_jobs=n_jobs)
 
@@ -490,19 +484,3 @@ class EnteredINNE(EnteredEnsemble):
 def _sets_apart(X: FloatArray, centres: IndexArray, n_jobs: int | None) -> Spheres:
     """Build sets around these rows of X, (sets, psi), and score each as a model of its own."""
     return replace(Spheres.around(X, [centres], n_jobs=n_jobs), models=len(centres))
-
-
-def _calibration(plan: Plan, scores: FloatArray) -> Calibration:
-    """Calibrate with the scores of held-out rows beside the models of ``plan.membership``."""
-    phi = reduction(plan.aggregate)
-    rows, indptr, models = plan.membership
-    if plan.left_out is not None:
-        return Calibration(phi(scores[None]), rows, indptr, models)
-    # Models increase within a row, so each finds its score behind those already taken.
-    cursor = np.zeros(plan.n, dtype=np.intp)
-    cursor[rows] = indptr[:-1]
-    by_model = []
-    for held_out in plan.held_out:
-        by_model.append(scores[cursor[held_out]])
-        cursor[held_out] += 1
-    return calibrate(plan, by_model, phi)

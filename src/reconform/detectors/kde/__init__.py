@@ -21,7 +21,7 @@ relative to their largest term, as the terms themselves underflow far from all r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -36,17 +36,9 @@ from ...errors import ReconformError, is_number
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...records import FLOAT, JOBS, ROWS, DetectorRecord, Record, check_reference, require
-from ...statistics.ranks import LEAST_PAIRS
 from ..base import Attribution, ModelDetector, in_shares
 from ..one_more import Comparing, ComparingFull, on_grid
-from ..scaling import (
-    OF_NORMAL,
-    Units,
-    WithExponent,
-    nearest_exponents,
-    spreads,
-    spreads_with,
-)
+from ..scaling import OF_NORMAL, Units, WithExponent, nearest_exponents, spreads, spreads_with
 
 # Numbers of bandwidths beyond it are taken for it, so that no sum of squares overflows.
 LARGEST = 2.0**400
@@ -177,10 +169,10 @@ def augmented_scores(
     own_constant: float,
     constant: float,
     block: IndexArray,
-    start: int,
-    stop: int,
     own: FloatArray,
     others: FloatArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Score D and all new rows with one new row there: ``block[start:stop]``, one after another.
 
@@ -262,7 +254,8 @@ class KDEModel(Comparing):
         queries, rows, places = self._in_bandwidths(X), self._ordered, self._place[left_out]
         at_most, below = np.ones((2, len(X)), dtype=np.int64)
         own, sums = c - self.constant(fewer=1), np.empty(len(X))
-        self._run(partial(rank_rows, queries, rows, places, own, at_most, below, sums), len(X))
+        kernel = partial(rank_rows, queries, rows, places, own, at_most, below, sums)
+        run_blocks(kernel, len(X), n_jobs=self.n_jobs, work=len(X) * self.rows.size)
         return at_most, below, sums + self.constant()
 
     def augmented_scores(
@@ -273,10 +266,14 @@ class KDEModel(Comparing):
         new = queries, np.ascontiguousarray(queries.T), sums
         own = (c - self.constant(fewer=1))[self._order]
         constants = self.constant(), self.constant(fewer=-1)
-        kernel = partial(augmented_scores, *new, self._ordered, own, *constants)
-        jobs = self._jobs(len(rows))
         return augmented_blocks(
-            kernel, rows, len(self.rows), len(X), n_jobs=jobs, order=self._order
+            partial(augmented_scores, *new, self._ordered, own, *constants),
+            rows,
+            len(self.rows),
+            len(X),
+            n_jobs=self.n_jobs,
+            work_per_row=self.rows.size,
+            order=self._order,
         )
 
     def constant(self, fewer: int = 0) -> float:
@@ -307,14 +304,9 @@ class KDEModel(Comparing):
 
     def _log_sums(self, X: FloatArray, own: IndexArray) -> FloatArray:
         queries, sums = self._in_bandwidths(X), np.empty(len(X))
-        self._run(partial(log_sums, queries, own, self._ordered, sums), len(X))
+        kernel = partial(log_sums, queries, own, self._ordered, sums)
+        run_blocks(kernel, len(X), n_jobs=self.n_jobs, work=len(X) * self.rows.size)
         return sums
-
-    def _run(self, kernel: Callable[[int, int], None], m: int) -> None:
-        run_blocks(kernel, m, n_jobs=self._jobs(m))
-
-    def _jobs(self, m: int) -> int | None:
-        return self.n_jobs if m * self.rows.size >= LEAST_PAIRS else 1
 
 
 class FullKDE(ComparingFull):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -28,21 +28,25 @@ from ...ensemble import (
     AugmentedScores,
     Ensemble,
     ResampledEnsemble,
+    augmented_blocks,
     blocks_of,
-    left_out_calibration,
     ranked_in_parts,
     reference_calibration,
 )
 from ...methods import Plan
 from ...parallel import run_blocks
-from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, reduction
-from .kernels import (
-    augmented_scores,
-    correct_by_tree,
-    score_neighbours,
-    walk,
+from ...statistics.ranks import (
+    BLOCK_BYTES,
+    Calibration,
+    Ranks,
+    calibrate,
+    calibrate_beside,
+    ranks_among,
+    reduction,
 )
+from .kernels import augmented_scores, correct_by_tree, score_neighbours, walk
 from .search import (
+    SPARED,
     Search,
     TreeSearch,
     WideSearch,
@@ -50,7 +54,6 @@ from .search import (
     reach_in_tree,
     tree_of,
     without_root,
-    worthwhile_jobs,
 )
 
 Multiplicity = npt.NDArray[np.unsignedinteger[Any]]
@@ -166,7 +169,7 @@ class LeaveOneOut(NeighbourEnsemble):
         own = plan.left_out.astype(np.int32)
         distances, _ = full.search.nearest(rows, full.high, own=own, n_jobs=full.n_jobs)
         scores = score_table(distances, full.low, full.high)
-        return cls(plan, left_out_calibration(plan, scores), full)
+        return cls(plan, calibrate_beside(plan, scores, reduction(plan.aggregate)), full)
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""
@@ -321,12 +324,9 @@ def _walk(
 ) -> BoolArray:
     """Write the scores of one block of rows; return where the table was too short."""
     short = np.zeros(len(scores), dtype=np.bool_)
-
-    def kernel(start: int, stop: int) -> None:
-        walk(*table, own, multiplicity, full.low, full.high, start, stop, scores, short)
-
-    jobs = worthwhile_jobs(full.n_jobs, scores.size * table[0].shape[1])
-    run_blocks(kernel, len(scores), n_jobs=jobs)
+    kernel = partial(walk, *table, own, multiplicity, full.low, full.high, scores, short)
+    work = scores.size * table[0].shape[1] / SPARED
+    run_blocks(kernel, len(scores), n_jobs=full.n_jobs, work=work)
     return short
 
 
@@ -447,27 +447,18 @@ class FullNeighbours(Ensemble):
         """Score all rows with each new row among D, without fitting any model."""
         near, _ = self.search.nearest(X, self.high, n_jobs=self.n_jobs)
         t = score_neighbours(near, self.low, self.root)
-        for block in blocks_of(rows, len(self.scores) + len(X)):
-            own = np.empty((len(block), len(self.scores) + 1))
-            augmented = AugmentedScores(block, own, np.empty((len(block), len(X))))
-            self._fill(X, near, t, augmented)
-            yield augmented
-
-    def _fill(
-        self, X: FloatArray, near: FloatArray, t: FloatArray, augmented: AugmentedScores
-    ) -> None:
-        """Fill the scores, by distances that are formulas."""
-        rows = augmented.rows
         exact = tree_of(self.search)
         new, power = exact.embed(X), exact.formula.power
         by_feature = np.ascontiguousarray(exact.rows.T), np.ascontiguousarray(new.T)
         tables = *by_feature, self.near, self.scores, near, t, self.low, power, self.root
-
-        def kernel(start: int, stop: int) -> None:
-            augmented_scores(new, rows, *tables, start, stop, augmented.own, augmented.others)
-
-        jobs = worthwhile_jobs(self.n_jobs, len(rows) * (exact.rows.size + new.size))
-        run_blocks(kernel, len(rows), n_jobs=jobs)
+        return augmented_blocks(
+            partial(augmented_scores, new, *tables),
+            rows,
+            len(self.scores),
+            len(X),
+            n_jobs=self.n_jobs,
+            work_per_row=(exact.rows.size + new.size) / SPARED,
+        )
 
     def _rank_block(self, X: FloatArray) -> tuple[RankArray, RankArray, FloatArray]:
         """1 + #{s_i <= t}, 1 + #{s_i < t} and t; the tree finds the rows of D that change."""
@@ -479,11 +470,9 @@ class FullNeighbours(Ensemble):
         power, root, low = exact.formula.power, self.root, self.low
         queries, tree, reach = exact.embed(X), exact.tree, self.reach
         known = self.near, self.scores
-
-        def kernel(start: int, stop: int) -> None:
-            correct_by_tree(
-                queries, t, *tree, *reach, *known, low, power, root, start, stop, at_most, below
-            )
-
-        run_blocks(kernel, len(X), n_jobs=worthwhile_jobs(self.n_jobs, len(X) * exact.rows.size))
+        kernel = partial(
+            correct_by_tree, queries, t, *tree, *reach, *known, low, power, root, at_most, below
+        )
+        work = len(X) * exact.rows.size / SPARED
+        run_blocks(kernel, len(X), n_jobs=self.n_jobs, work=work)
         return at_most, below, t

@@ -103,10 +103,10 @@ def nearest(
     boxes: FloatArray,
     power: float,
     root: float,
-    start: int,
-    stop: int,
     distances: FloatArray,
     rows: Int32Array,
+    start: int,
+    stop: int,
 ) -> None:
     """Find the nearest rows of queries ``start`` to ``stop``, sorted by distance, then row.
 
@@ -185,9 +185,9 @@ def squared_distances(
     queries: FloatArray,
     rows: FloatArray,
     candidates: Int32Array,
+    out: FloatArray,
     start: int,
     stop: int,
-    out: FloatArray,
 ) -> None:
     """Measure proposed neighbours by the formula of `nearest`: out[q, c] = |q - candidate c|^2."""
     for q in range(start, stop):
@@ -208,10 +208,10 @@ def walk(
     multiplicity: npt.NDArray[np.unsignedinteger],
     low: int,
     high: int,
-    start: int,
-    stop: int,
     scores: FloatArray,
     short: BoolArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Score queries ``start`` to ``stop`` by every resampled model, from one table of neighbours.
 
@@ -368,10 +368,10 @@ def correct_by_tree(
     low: int,
     power: float,
     root: float,
-    start: int,
-    stop: int,
     at_most: RankArray,
     below: RankArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Correct ranks of new rows ``start`` to ``stop`` for the rows that they are near to.
 
@@ -452,7 +452,6 @@ def _scores_joined(
 @njit(cache=True, nogil=True)
 def augmented_scores(
     new: FloatArray,
-    rows: IndexArray,
     reference_by_feature: FloatArray,
     new_by_feature: FloatArray,
     near: FloatArray,
@@ -462,10 +461,11 @@ def augmented_scores(
     low: int,
     power: float,
     root: float,
-    start: int,
-    stop: int,
+    rows: IndexArray,
     own: FloatArray,
     others: FloatArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Score D and all new rows with new row j among D, for some j.
 

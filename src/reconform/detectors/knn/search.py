@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,9 +29,10 @@ Table = tuple[FloatArray, Int32Array]
 
 # Wider than this, boxes hardly prune and a matrix product is quicker (scikit-learn's rule).
 NARROW = 15
-# Starting threads, or scikit-learn's search, takes some milliseconds: about this many
-# differences of two numbers.
+# Starting scikit-learn's search takes some milliseconds: about so many differences of two numbers.
 SMALL_WORK = 1 << 25
+# One of so many differences is as much work as a simple step: vectors, and rows that are passed by.
+SPARED = 8
 # The squares of larger numbers overflow.
 LARGEST = 1e150
 # Candidates that a matrix product proposes beyond those that are needed.
@@ -185,11 +186,6 @@ def build_tree(X: FloatArray, leaf_size: int) -> tuple[FloatArray, Int32Array, F
     return np.ascontiguousarray(by_feature), ids.reshape(n_leaves, leaf_size), boxes
 
 
-def worthwhile_jobs(n_jobs: int | None, work: int) -> int | None:
-    """Return `n_jobs`, or 1 where starting threads takes longer than the work."""
-    return n_jobs if work > SMALL_WORK else 1
-
-
 def _writable(X: FloatArray) -> FloatArray:
     # A kernel is compiled once more for read-only arrays; a copy is cheaper.
     return np.require(X, dtype=np.float64, requirements=["C", "W"])
@@ -227,11 +223,8 @@ class TreeSearch:
         distances = np.empty((m, width))
         rows = np.empty((m, width), dtype=np.int32)
         power, root, tree = self.formula.power, self.formula.root, self.tree
-
-        def kernel(start: int, stop: int) -> None:
-            nearest(queries, itself, *tree, power, root, start, stop, distances, rows)
-
-        run_blocks(kernel, m, n_jobs=worthwhile_jobs(n_jobs, m * self.rows.size))
+        kernel = partial(nearest, queries, itself, *tree, power, root, distances, rows)
+        run_blocks(kernel, m, n_jobs=n_jobs, work=m * self.rows.size / SPARED)
         return distances, rows
 
 
@@ -274,11 +267,8 @@ class WideSearch:
         count = min(width + (own is not None) + SPARE, n)
         proposed, rows = self._propose(centred, count)
         squares = np.empty(rows.shape)
-
-        def kernel(start: int, stop: int) -> None:
-            squared_distances(queries, exact.rows, rows, start, stop, squares)
-
-        run_blocks(kernel, m, n_jobs=worthwhile_jobs(n_jobs, squares.size * d))
+        kernel = partial(squared_distances, queries, exact.rows, rows, squares)
+        run_blocks(kernel, m, n_jobs=n_jobs, work=squares.size * d / SPARED)
         if own is not None:
             squares[rows == own[:, None]] = np.nan  # sorts last, behind infinity
         order = np.argsort(squares, axis=1, kind="stable")[:, :width]

@@ -23,19 +23,14 @@ from sklearn.base import clone
 
 from ...arrays import FloatArray, IndexArray, Int32Array, RankArray
 from ...content import scores_by_content, sorted_by_content
-from ...ensemble import (
-    AugmentedScores,
-    Ensemble,
-    augmented_blocks,
-    reference_calibration,
-)
+from ...ensemble import AugmentedScores, Ensemble, augmented_blocks, reference_calibration
 from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...records import INT, JOBS, ROWS, SUMS, DetectorRecord, Record, check_reference, require
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from ..base import Attribution, ModelDetector, by_differences, nearest
-from ..knn.search import Search, make_search, neighbours_among, over_nodes, tree_of, worthwhile_jobs
+from ..knn.search import SPARED, Search, make_search, neighbours_among, over_nodes, tree_of
 from . import kernels
 from .kernels import Neighbours, New
 
@@ -52,7 +47,7 @@ class Graph:
     search : Search
         D, by squared distances.
     near : Neighbours
-        The nearest other rows of every row: k of them, or more.
+        The k nearest other rows of every row.
     n_jobs : int or None
         Threads; never changes a number.
     """
@@ -64,32 +59,31 @@ class Graph:
     n_jobs: int | None
 
     @classmethod
-    def of(cls, X: FloatArray, k: int, width: int, n_jobs: int | None = None) -> Self:
-        """Look up `width` neighbours of every row of D, in order, and score it among the others.
+    def of(cls, X: FloatArray, k: int, n_jobs: int | None = None) -> Self:
+        """Look up k neighbours of every row of D, in order, and score it among the others.
 
         Examples
         --------
         >>> import numpy as np
-        >>> Graph.of(np.array([[0.0], [1.0], [2.0], [9.0]]), 2, 2).near.scores.round(2)
+        >>> Graph.of(np.array([[0.0], [1.0], [2.0], [9.0]]), 2).near.scores.round(2)
         array([-0.88, -1.33, -0.88, -4.37])
         """
         n = len(X)
         search = make_search(X, metric="sqeuclidean")
-        squares, rows = np.full((n, width), np.inf), np.full((n, width), n, dtype=np.int32)
-        found = min(width, n - 1)
+        squares, rows = np.full((n, k), np.inf), np.full((n, k), n, dtype=np.int32)
+        found = min(k, n - 1)
         if found:
             own = np.arange(n, dtype=np.int32)
             table = nearest_settled(search, X, found, own=own, n_jobs=n_jobs)
             squares[:, :found], rows[:, :found] = table
         distances = np.sqrt(squares)
-        nearest = np.ascontiguousarray(rows[:, :k])
-        by_neighbour = np.argsort(nearest.ravel(), kind="stable")
-        indptr = np.searchsorted(nearest.ravel()[by_neighbour], np.arange(n + 1)).astype(np.int64)
+        by_neighbour = np.argsort(rows.ravel(), kind="stable")
+        indptr = np.searchsorted(rows.ravel()[by_neighbour], np.arange(n + 1)).astype(np.int64)
         near_to = (by_neighbour[: indptr[-1]] // k).astype(np.int32)
         if found < k:
             fitted = np.zeros(n), np.zeros(n), np.zeros(n)
         else:
-            fitted = kernels.fit_scores(nearest, np.ascontiguousarray(distances[:, :k]))
+            fitted = kernels.fit_scores(rows, distances)
         near = Neighbours(squares, distances, rows, indptr, near_to, *fitted)
         return cls(X, k, search, near, n_jobs)
 
@@ -155,11 +149,9 @@ def nearest_settled(
         queries = exact.embed(X)
         itself = np.full(len(X), -1, dtype=np.int32) if own is None else own
         tree, first = exact.tree, _first_rows(exact.tree[1])
-
-        def kernel(start: int, stop: int) -> None:
-            kernels.settle(queries, itself, *tree, first, tied, start, stop, squares, rows)
-
-        run_blocks(kernel, len(tied), n_jobs=worthwhile_jobs(n_jobs, len(tied) * exact.rows.size))
+        kernel = partial(kernels.settle, queries, itself, *tree, first, tied, squares, rows)
+        work = len(tied) * exact.rows.size / SPARED
+        run_blocks(kernel, len(tied), n_jobs=n_jobs, work=work)
     return squares, rows
 
 
@@ -197,7 +189,7 @@ class LOFModel:
     @cached_property
     def graph(self) -> Graph:
         """Neighbours and scores of the training rows."""
-        return Graph.of(self.X, self.k, self.k, self.n_jobs)
+        return Graph.of(self.X, self.k, self.n_jobs)
 
     def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows, small = anomalous."""
@@ -257,7 +249,7 @@ class FullLOF(Ensemble):
     @cached_property
     def graph(self) -> Graph:
         """Neighbours in D, as many as a score among n + 1 rows needs."""
-        return Graph.of(self.X, self.k, self.k, self.n_jobs)
+        return Graph.of(self.X, self.k, self.n_jobs)
 
     @cached_property
     def _by_feature(self) -> FloatArray:
@@ -277,10 +269,7 @@ class FullLOF(Ensemble):
         at_most, below = np.empty((2, len(X)), dtype=np.int64)
         t, new = np.empty(len(X)), self._new(X)
         known = self._by_feature, self.graph.near, self._ordered
-
-        def kernel(start: int, stop: int) -> None:
-            kernels.rank_full(new, *known, start, stop, at_most, below, t)
-
+        kernel = partial(kernels.rank_full, new, *known, at_most, below, t)
         run_blocks(kernel, len(X), n_jobs=self.n_jobs)
         return Ranks(at_most, below if strictly else None, t)
 

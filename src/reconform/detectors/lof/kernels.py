@@ -30,10 +30,10 @@ def settle(
     boxes: FloatArray,
     least: RankArray,
     tied: RankArray,
-    start: int,
-    stop: int,
     squares: FloatArray,
     rows: Int32Array,
+    start: int,
+    stop: int,
 ) -> None:
     """Let the first of the rows at the last distance be the neighbours, for some of the queries.
 
@@ -317,11 +317,11 @@ def rank_full(
     by_feature: FloatArray,
     near: Neighbours,
     ordered: FloatArray,
-    start: int,
-    stop: int,
     at_most: RankArray,
     below: RankArray,
     t: FloatArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Rank new rows ``start`` to ``stop`` among D, all scored with the new row there.
 
@@ -351,10 +351,10 @@ def augmented_full(
     by_feature: FloatArray,
     near: Neighbours,
     block: IndexArray,
-    start: int,
-    stop: int,
     own: FloatArray,
     others: FloatArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Score D and all new rows with one new row there: ``block[start:stop]``, one after another.
 

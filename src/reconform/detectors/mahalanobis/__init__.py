@@ -47,7 +47,6 @@ from ...records import (
     check_reference,
     require,
 )
-from ...statistics.ranks import LEAST_PAIRS
 from ..base import Attribution, ModelDetector, in_shares
 from ..one_more import Comparing, ComparingFull
 from ..scaling import Units, WithExponent, nearest_exponents
@@ -93,7 +92,7 @@ def _inverse_size(factor: FloatArray, wide: bool) -> float:
         if not (np.diag(factor) > lengths * EPSILON).all():
             return np.inf
         inverse = np.eye(len(factor))
-        kernels.solve(factor / lengths, 0, len(factor), inverse)
+        kernels.solve(factor / lengths, inverse, 0, len(factor))
         return float(np.sqrt((inverse * inverse).sum()))
 
 
@@ -157,7 +156,7 @@ class MahalanobisModel:
             # The scatter of rows as this root sees them is nearly the identity, and so its own
             # root is a precise correction ("CholeskyQR2").
             seen = np.vstack([gaps[:, :size], np.sqrt(ridge) * np.eye(size)])
-            kernels.solve(factor, 0, len(seen), seen)
+            kernels.solve(factor, seen, 0, len(seen))
             again = np.zeros((size, size))
             kernels.factorise(seen, 0.0, again)
             factor[:] = np.einsum("ij,jk->ik", again, factor)
@@ -165,27 +164,18 @@ class MahalanobisModel:
 
     def _gaps(self, rows: FloatArray) -> FloatArray:
         """Rows less the mean, in the directions of the model."""
-        mean, basis, ridge = self.mean, self.basis, self.ridge
-        if basis is None:
-            gaps = np.empty(rows.shape)
-            kernels.centre(rows, mean, 0, len(rows), gaps)
-            return gaps
-        wide, gaps = basis, np.empty((len(rows), len(basis) + 1))
-
-        def kernel(start: int, stop: int) -> None:
-            kernels.project(rows, mean, wide, ridge, start, stop, gaps)
-
-        run_blocks(kernel, len(rows), n_jobs=self._jobs(rows.size * len(basis)))
+        if self.basis is None:
+            return rows - self.mean
+        gaps = np.empty((len(rows), len(self.basis) + 1))
+        kernel = partial(kernels.project, rows, self.mean, self.basis, self.ridge, gaps)
+        run_blocks(kernel, len(rows), n_jobs=self.n_jobs, work=rows.size * len(self.basis))
         return gaps
 
     def whiten(self, X: FloatArray) -> FloatArray:
         """Return rows as they look when the scatter is the identity and the mean the origin."""
         seen = self._gaps(_bounded(X))
-
-        def kernel(start: int, stop: int) -> None:
-            kernels.solve(self.factor, start, stop, seen)
-
-        run_blocks(kernel, len(X), n_jobs=self._jobs(len(X) * self.factor.size))
+        kernel = partial(kernels.solve, self.factor, seen)
+        run_blocks(kernel, len(X), n_jobs=self.n_jobs, work=len(X) * self.factor.size)
         return seen
 
     def whole(self, X: FloatArray, seen: FloatArray) -> FloatArray:
@@ -193,19 +183,12 @@ class MahalanobisModel:
 
         That is more than its length where two rows are multiplied that are not the model's own.
         """
-        basis = self.basis
-        if basis is None:
+        if self.basis is None:
             return seen
         rows, rest = _bounded(X), np.empty(X.shape)
-
-        def kernel(start: int, stop: int) -> None:
-            kernels.rest_of(rows, self.mean, basis, self.ridge, start, stop, rest)
-
-        run_blocks(kernel, len(rows), n_jobs=self._jobs(rows.size * len(basis)))
+        kernel = partial(kernels.rest_of, rows, self.mean, self.basis, self.ridge, rest)
+        run_blocks(kernel, len(rows), n_jobs=self.n_jobs, work=rows.size * len(self.basis))
         return np.hstack([seen[:, :-1], rest])
-
-    def _jobs(self, work: int) -> int | None:
-        return self.n_jobs if work >= LEAST_PAIRS else 1
 
     def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows, small = anomalous."""
@@ -357,11 +340,8 @@ class Whitened(Comparing):
         b, (others, a) = kernels.squares_of(seen), self._some(rows[~apart])
         at_most, below = np.ones((2, len(X)), dtype=np.int64)
         more = 0.0 if self._is_precise else 4.0 * self.doubt[1]
-
-        def kernel(start: int, stop: int) -> None:
-            kernels.rank_rows(seen, b, others, a, n, TIE, more, start, stop, at_most, below)
-
-        run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
+        kernel = partial(kernels.rank_rows, seen, b, others, a, n, TIE, more, at_most, below)
+        run_blocks(kernel, len(X), n_jobs=self.n_jobs, work=len(X) * n)
         if apart.any():
             precise = self._precise(X)
             not_above, lower = precise.compare(
@@ -395,7 +375,9 @@ class Whitened(Comparing):
         D = self._seen, self.squares, self._by_feature, left
         kernel = partial(kernels.augmented_scores, *new, np.ascontiguousarray(whole.T), *D)
         apart, far = self._apart, self._far(X, new[3])
-        for augmented in augmented_blocks(kernel, rows, n, len(X), n_jobs=self._jobs(len(rows))):
+        for augmented in augmented_blocks(
+            kernel, rows, n, len(X), n_jobs=self.n_jobs, work_per_row=n
+        ):
             if len(apart) or len(far):
                 self._mend(augmented, X, apart, far)
             yield augmented
@@ -426,9 +408,6 @@ class Whitened(Comparing):
         if len(rows) == len(self.rows):  # all of them, in order
             return self._by_feature, self.squares
         return np.ascontiguousarray(self._by_feature[:, rows]), self.squares[rows]
-
-    def _jobs(self, m: int) -> int | None:
-        return self.n_jobs if m * len(self.rows) >= LEAST_PAIRS else 1
 
 
 class FullMahalanobis(ComparingFull):

@@ -83,22 +83,14 @@ def span(X: FloatArray, mean: FloatArray, basis: FloatArray) -> int:
 
 
 @njit(cache=True, nogil=True)
-def centre(X: FloatArray, mean: FloatArray, start: int, stop: int, seen: FloatArray) -> None:
-    """Subtract the mean from rows `start` to `stop`."""
-    for i in range(start, stop):
-        for j in range(len(mean)):
-            seen[i, j] = X[i, j] - mean[j]
-
-
-@njit(cache=True, nogil=True)
 def project(
     X: FloatArray,
     mean: FloatArray,
     basis: FloatArray,
     ridge: float,
+    seen: FloatArray,
     start: int,
     stop: int,
-    seen: FloatArray,
 ) -> None:
     """See rows `start` to `stop` in the directions of a basis, and in one more for the rest.
 
@@ -118,9 +110,9 @@ def rest_of(
     mean: FloatArray,
     basis: FloatArray,
     ridge: float,
+    rest: FloatArray,
     start: int,
     stop: int,
-    rest: FloatArray,
 ) -> None:
     """See what rows `start` to `stop` have beyond a basis, of which `project` takes the length."""
     for i in range(start, stop):
@@ -163,7 +155,7 @@ def factorise(gaps: FloatArray, ridge: float, factor: FloatArray) -> None:
 
 
 @njit(cache=True, nogil=True)
-def solve(factor: FloatArray, start: int, stop: int, seen: FloatArray) -> None:
+def solve(factor: FloatArray, seen: FloatArray, start: int, stop: int) -> None:
     """Replace rows `start` to `stop` by w with R'w = row: |w|^2 is the squared distance."""
     size = len(factor)
     for i in range(start, stop):
@@ -203,10 +195,10 @@ def rank_rows(
     n: int,
     tie: float,
     more: float,
-    start: int,
-    stop: int,
     at_most: RankArray,
     below: RankArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Count the rows of D that are at least as anomalous as new rows `start` to `stop`.
 
@@ -300,10 +292,10 @@ def augmented_scores(
     by_feature: FloatArray,
     left: FloatArray,
     block: IndexArray,
-    start: int,
-    stop: int,
     own: FloatArray,
     others: FloatArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Score D and all new rows with one new row there: ``block[start:stop]``, one after another.
 

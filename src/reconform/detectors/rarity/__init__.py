@@ -146,10 +146,10 @@ def scores_in_worlds(
     more: int,
     width: int,
     rows: IndexArray,
-    start: int,
-    stop: int,
     own: FloatArray,
     others: FloatArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Score all rows in the worlds of some new rows.
 
