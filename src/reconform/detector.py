@@ -484,7 +484,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     @property
     def judges_windows(self) -> bool:
         """Whether windows of time series are judged."""
-        return self.state_.units is not None and self.state_.units.in_time
+        return self.state_.units is not None and self.state_.units.called == "window"
 
     def _look_at_order(self, X: FloatArray, times: FloatArray | None) -> None:
         """Test whether reference rows that stand next to each other are alike."""

@@ -209,12 +209,20 @@ class BaseDiscoveries(ABC):
         if not self.count or self.verdict.word == "broken":
             return ""
         level = f"{self.level:g}" if self.fdr is None else percent(self.fdr)
-        return self.spoken(self.claim.promise(level))
+        return self.spoken(self.claim.promise(level)) + self._of_events
 
     @property
     def guarantee(self) -> str:
         """What holds, in full; nothing, where the assumption looks broken."""
-        return self.spoken(self.verdict.promise(self.claim.full))
+        return self.spoken(self.verdict.promise(self.claim.full)) + self._of_events
+
+    @property
+    def _of_events(self) -> str:
+        """What a number of false windows says of events: every false one has a false window."""
+        windows = self.compared is not None and self.compared.units == "window"
+        if self.fdr is not None or not windows or self.verdict.word == "broken":
+            return ""
+        return " False events are at most as many: each has at least one false window."
 
     @property
     def why_nothing(self) -> str | None:
@@ -246,7 +254,8 @@ class BaseDiscoveries(ABC):
 
     def spoken(self, text: str) -> str:
         """Say of units what was said of rows, where units were judged."""
-        return of_units(text) if self.compared is not None and self.compared.units else text
+        units = "" if self.compared is None else self.compared.units
+        return of_units(text, units) if units else text
 
     def _checked(self) -> RankCounts | None:
         """The counts that the checks look at."""

@@ -53,8 +53,8 @@ class UnitFeatures:
         Digests of the names of the reference's units, in order.
     """
 
-    # Whether they follow each other in time: windows do.
-    in_time: ClassVar[bool] = False
+    # What one is called where all of them are spoken of.
+    called: ClassVar[str] = "unit"
 
     columns: tuple[Feature, ...]
     missing: tuple[str, ...]

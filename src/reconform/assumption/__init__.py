@@ -64,11 +64,8 @@ class Compared:
         What the order of the reference shows.
     in_order : InOrder, optional
         New rows in their order.
-    units : bool
-        Whether the rows are units.
-    windows : bool
-        Whether they are windows of time series: only their scores are compared, since columns
-        drift and neighbours are alike without p-values knowing of it.
+    units : str
+        What the rows are, if they are no rows: "unit" or "window" (of time series).
     """
 
     reference: FloatArray | None = field(repr=False)
@@ -82,8 +79,7 @@ class Compared:
     learned: bool = False
     order: Order = field(default_factory=Order)
     in_order: InOrder | None = field(default=None, repr=False)
-    units: bool = False
-    windows: bool = False
+    units: str = ""
 
     def verdict(
         self, counts: RankCounts | None, flagged: int, tested: int, level: Level
@@ -195,7 +191,8 @@ def _labels(seen: CheckInput) -> Iterator[Finding]:
 def _shift(seen: CheckInput) -> Iterator[Finding]:
     """Test the rows; where there are none, the ranks still show a shift."""
     counts = None if seen.independent is None else seen.independent.counts
-    by_columns = seen.has_numbers and not seen.given.windows
+    # Columns of windows drift, without p-values knowing of it.
+    by_columns = seen.has_numbers and seen.given.units != "window"
     if not by_columns and counts is None:
         return
     rows, names = (seen.numbers, seen.used) if by_columns else ((None, None), [])
@@ -252,7 +249,9 @@ CHECKS = [
     Check("contamination", _contamination, ("unweighted", "unbroken")),
     Check(
         "order",
-        lambda seen: order_findings(seen.given.order, seen.given.in_order, seen.given.names),
+        lambda seen: order_findings(
+            seen.given.order, seen.given.in_order, seen.given.names, seen.given.units
+        ),
         (),
         "broken",
     ),

@@ -51,18 +51,24 @@ ENOUGH_UNITS, FEWEST_UNITS = 50, 20
 EPOCH = (1e8, 1e10)
 CALENDAR = {"hour of the day": (HOUR, 24), "day of the week": (DAY, 7)}
 
-NEIGHBOURS = (
-    "Rows that follow each other in time are alike, and the promise only covers rows whose order "
-    "does not matter."
-)
-QUESTION = "Neighbouring rows are alike. Are the rows in time order?"
+NEIGHBOURS = "Rows that follow each other in time are alike:"
+QUESTION = "Neighbouring rows are alike: are they in time order?"
 ANSWER = "If they are, {0}; if they are only sorted, by customer for example, ignore this."
-RANKING = (
-    "Use the list as a ranking, without a promise: {0}. Whole runs or days, judged as `units`, "
-    "would have one."
-)
-JUDGE_UNITS = "Judge whole {0}s, which may be exchangeable where rows are not: {1}."
-
+# What to do where rows have a time, in Python and on the command line.
+ADVICE = {
+    "units": (
+        "Judge whole {0}s: give `times` and `units={0!r}` to `fit` and to `discover`.",
+        "Judge whole {0}s: `reconform detect --unit {1}`.",
+    ),
+    "windows": (
+        "Judge windows of the series, with `reconform.timeseries.fit`.",
+        "Judge windows of the series: `reconform detect --time {1} --window 10`.",
+    ),
+    "ranking": (
+        "Use the list as a ranking, without a promise: give `top=20` to `discover`.",
+        "Use the list as a ranking, without a promise: `reconform detect --top 20`.",
+    ),
+}
 
 # With fewer reference rows a list of windows (`reconform.timeseries`) is not possible.
 ENOUGH_FOR_WINDOWS = 200
@@ -431,7 +437,9 @@ def season_of(scores: FloatArray, times: FloatArray | None, *, halve: bool = Fal
     return ""
 
 
-def order_findings(reference: Order, new: InOrder | None, names: Sequence[str]) -> list[Finding]:
+def order_findings(
+    reference: Order, new: InOrder | None, names: Sequence[str], units: str = ""
+) -> list[Finding]:
     """Say what the order of rows shows: a question, or with a time that the assumption is broken.
 
     Both are tested apart; the new rows say no more where the reference says it already.
@@ -442,43 +450,41 @@ def order_findings(reference: Order, new: InOrder | None, names: Sequence[str]) 
     new : InOrder, optional
     names : sequence of str
         Of the columns; may be empty.
+    units : str
+        What the rows are, if they are no rows, as in `Verdict`.
     """
     times = None if new is None else new.times
     timed = reference.timed or times is not None
     theirs = Order() if new is None or reference.alike else new.order
-    alike = [one for one in (("reference", reference), ("new", theirs)) if one[1].alike]
-    span = replace(theirs, **calendar_of(times))
-    period = unit_for(reference, span) if timed else ""
+    period = unit_for(reference, replace(theirs, **calendar_of(times))) if timed else ""
     file = None if new is None else new.time_column
-    if file is None:
-        by_time = "give `times` to `fit` and to `discover`, such as `times=range(len(X))`"
-        unit = f"give `times` and `units={period!r}` to `fit` and to `discover`"
-        first = "give `top=20` to `discover`"
-    else:
-        by_time = f"say so: `reconform detect --time {shlex.quote(file)}`"
-        if reference.rows < ENOUGH_FOR_WINDOWS:
-            by_time = f"say so: `reconform detect --time {shlex.quote(file)} --window 1`"
-        unit = f"`reconform detect --unit {shlex.quote(f'{file}:{period}')}`"
-        first = "`reconform detect --top 20`"
-    advice = JUDGE_UNITS.format(period, unit) if period else RANKING.format(first)
-    for whose, order in alike:
+    column, enough = shlex.quote(file or ""), reference.rows >= ENOUGH_FOR_WINDOWS
+    what = "units" if period else "windows" if enough and not units else "ranking"
+    unit = shlex.quote(f"{file}:{period}") if period else column
+    advice = ADVICE[what][file is not None].format(period, unit)
+    for whose, order in (("reference", reference), ("new", theirs)):
+        if not order.alike:
+            continue
         name = [names[j] if names else str(j) for j in (order.column, order.series)]
         which = "the distance from the middle" if order.column < 0 else f"the column {name[0]!r}"
         one = f"one {whose} row" + (f" of the same {name[1]!r}" if order.series >= 0 else "")
         said = (
-            f"From {one} to the {'next' if order.lag == 1 else f'one {order.lag} places later'}, "
-            f"the rank correlation of {which} is {order.correlation:.2g}; at most 1 of {DRAWS + 1} "
-            "random orders has one as high."
+            f"from {one} to the {'next' if order.lag == 1 else f'one {order.lag} places later'}, "
+            f"the rank correlation of {which} is {order.correlation:.2g}, the largest of "
+            f"{DRAWS + 1} orders."
         )
         if timed:
             return [Finding("order", "broken", f"{NEIGHBOURS} {said}", advice)]
-        return [Finding("order", "doubtful", f"{QUESTION} {said}", ANSWER.format(by_time))]
+        by_time = "give `times` to `fit` and to `discover`, such as `times=range(len(X))`"
+        if file is not None:
+            by_time = f"say so: `reconform detect --time {column}`"
+            if not enough:
+                by_time = f"say so: `reconform detect --time {column} --window 1`"
+        said = f"{QUESTION} {said[0].upper()}{said[1:]}"
+        return [Finding("order", "doubtful", said, ANSWER.format(by_time))]
     for whose, order in (("reference", reference), ("new", theirs)):
         if order.season:
-            said = (
-                f"How unusual {whose} rows look depends on the {order.season}: at another time the "
-                "same list would be wrong."
-            )
+            said = f"How unusual {whose} rows look depends on the {order.season}."
             return [Finding("season", "doubtful", said, advice)]
     return []
 
@@ -519,21 +525,21 @@ def _features(X: FloatArray, codes: IndexArray) -> tuple[FloatArray, IndexArray]
 
 def _likeness(Z: FloatArray, orders: IndexArray) -> FloatArray:
     """How alike rows are to those near them, in every order, by column: the most of a few."""
-    n = len(Z)
-    rows = Z[orders]
-    found = np.full((len(orders), Z.shape[1]), -np.inf)
-    for lag in range(1, min(LAGS, n // 2) + 1):
-        pairs = np.einsum("bij,bij->bj", rows[:, :-lag], rows[:, lag:]) / np.sqrt(n - lag)
-        np.maximum(found, pairs, out=found)
+    n, rows = len(Z), np.ascontiguousarray(Z.T)[:, orders]
+    pairs = [
+        np.vecdot(rows[..., :-lag], rows[..., lag:]) / np.sqrt(n - lag)
+        for lag in range(1, min(LAGS, n // 2) + 1)
+    ]
+    found: FloatArray = np.max(pairs, axis=0)
     for width in WIDTHS:
         blocks = n // width
         if blocks >= 4:
-            parts = rows[:, : blocks * width].reshape(len(orders), blocks, width, -1)
-            sums = (parts.sum(axis=2) ** 2).sum(axis=1) / width
+            parts = rows[..., : blocks * width].reshape(*rows.shape[:2], blocks, width)
+            sums = ((parts @ np.ones(width)) ** 2).sum(axis=-1) / width
             # Cube roots of sums of squares are nearly normal, as the likeness of neighbours is.
             even = (np.cbrt(sums / blocks) - 1 + 2 / (9 * blocks)) / np.sqrt(2 / (9 * blocks))
             np.maximum(found, even, out=found)
-    return found
+    return np.asarray(found.T)
 
 
 def _is_largest(
@@ -550,7 +556,7 @@ def _is_largest(
     random = np.random.default_rng(0x0DE4)
     done = 0
     while done < draws:
-        step = min(max(8, 3 * done), draws - done, max(1, (1 << 19) // (len(codes) * seen.size)))
+        step = min(max(8, 3 * done), draws - done, max(1, (1 << 15) // (len(codes) * seen.size)))
         orders = np.argsort(codes + random.random((step, len(codes))), axis=1)
         if (statistic(orders).max(axis=1) >= seen.max() - 1e-9 * abs(seen.max())).any():
             return False

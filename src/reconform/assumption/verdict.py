@@ -19,8 +19,8 @@ WITHDRAWN = "without a promise: the assumption looks broken"
 ASSUMED = "normal new rows come from the same process as the reference rows"
 
 
-def of_units(text: str) -> str:
-    """Say of units what was said of rows; names in quotes and commands stay.
+def of_units(text: str, unit: str = "unit") -> str:
+    """Say of units, or windows, what was said of rows; names in quotes and commands stay.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def of_units(text: str) -> str:
     "2 of 9 units flagged; 'rows' differs, see `times=rows`"
     """
     quoted = r"`[^`]*`|(?<!\w)'[^']*'"
-    return re.sub(rf"({quoted})|\brow(s?)\b", lambda found: found[1] or f"unit{found[2]}", text)
+    return re.sub(rf"({quoted})|\brow(s?)\b", lambda found: found[1] or f"{unit}{found[2]}", text)
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Verdict:
         The worst first.
     unchecked : str
         Why the rows could not be checked, where they are too few; empty where they were.
-    units : bool
-        Whether it is about units, not rows.
+    units : str
+        "unit" or "window" if it is about these; empty if it is about rows.
 
     Examples
     --------
@@ -82,17 +82,20 @@ class Verdict:
 
     findings: tuple[Finding, ...] = ()
     unchecked: str = ""
-    units: bool = False
+    units: str = ""
 
     @classmethod
-    def of(
-        cls, findings: Iterable[Finding], unchecked: str = "", *, units: bool = False
-    ) -> Verdict:
+    def of(cls, findings: Iterable[Finding], unchecked: str = "", *, units: str = "") -> Verdict:
         """Put findings in order, the worst first."""
-        ordered = sorted(findings, key=lambda finding: -LEVELS.index(finding.level))
+        # Where neighbours are alike, that is often why other checks find something.
+        ordered = sorted(findings, key=lambda one: (-LEVELS.index(one.level), one.check != "order"))
         if units:
             ordered = [
-                replace(one, sentence=of_units(one.sentence), advice=of_units(one.advice))
+                replace(
+                    one,
+                    sentence=of_units(one.sentence, units),
+                    advice=of_units(one.advice, units),
+                )
                 for one in ordered
             ]
         return cls(tuple(ordered), unchecked, units)
@@ -126,7 +129,7 @@ class Verdict:
             said = f"The assumption that {ASSUMED} was not checked: {self.unchecked}."
         else:
             said += ", but note:" if self.findings else "."
-        return of_units(said) if self.units else said
+        return of_units(said, self.units) if self.units else said
 
     def promise(self, guarantee: str) -> str:
         """Say what is left of a guarantee: a broken assumption takes it away."""

@@ -17,6 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..arrays import BoolArray, FloatArray
+from ..assumption import Verdict
 from ..assumption.history import seen_in
 from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError, nearest
@@ -38,6 +39,10 @@ from .output import Voice, one_line, printable
 LONGEST_CELL = 40
 # A method that is advised, as messages name it.
 METHOD = re.compile(r"`method='([^']+)'`")
+ADVISED = re.compile(r"`reconform [^`]+`")
+# Of what a check found, the first sentence, and what comes before its numbers.
+SENTENCE = re.compile(r"(?:'[^']*'|.)*?[.?](?= |$)")
+CLAUSE = re.compile(r"(?:'[^']*'|.)*?(?=: |[.?] |[.?]?$)")
 CAPTION = f"{IN_BRACKETS} This describes the row, not why the detector flagged it."
 
 
@@ -156,6 +161,8 @@ MOST_CELLS = 10_000_000
 CONFIDENCE = 0.95
 
 MOST_SHOWN = 20
+# Findings that are named beside the rest, by their number.
+MOST_BRIEF = 3
 MOST_UNITS = 5
 MOST_LISTED = 1_000
 
@@ -300,23 +307,10 @@ STYLES = {"broken": "bold red", "doubtful": "bold yellow", "holds": ""}
 
 
 def _tell(voice: Voice, judgement: FileDiscoveries) -> None:
-    """Say what everybody should know; the page and --json say the whole theorem.
-
-    What speaks against the assumption comes before anything that rests on it. What comes later, as
-    the reason for an empty list, is not said twice.
-    """
+    """Say what everybody should know in a few lines; the page and --json say all of it."""
     verdict, why = judgement.verdict, judgement.why_nothing or ""
-    findings = [finding for finding in verdict.findings if str(finding) != why]
-    if verdict.reasons:
-        voice.say(verdict.sentence, style=STYLES[verdict.word])
-    elif findings:
-        voice.say("The checks found nothing against the assumption, but note:")
-    for finding in findings:
-        voice.say(f"- {in_options(str(finding))}")
-    if verdict.reasons:
-        voice.say()
-    voice.say(judgement.headline, style="bold")
-    checks = "" if verdict.findings else verdict.sentence
+    voice.say(judgement.headline, style=f"bold {STYLES[verdict.word]}".strip())
+    checks = _checks(verdict, why) or ("" if verdict.findings else verdict.sentence)
     why = "" if verdict.word == "broken" else in_options(why)
     for said in filter(None, (judgement.promise, checks, why, judgement.ranked_by)):
         voice.say(said)
@@ -328,6 +322,25 @@ def _tell(voice: Voice, judgement: FileDiscoveries) -> None:
         counts = judgement.missing.items()
         said = ", ".join(f"{name!r} in {_counted(count)}" for name, count in counts)
         voice.say(f"Missing values, imputed: {said}.")
+
+
+def _checks(verdict: Verdict, why: str) -> str:
+    """What the checks found, in a sentence and an advice; `why` comes later and is left out."""
+    findings = [finding for finding in verdict.findings if str(finding) != why]
+    if not findings:
+        return ""
+    first, left = findings[0], len(findings) - MOST_BRIEF
+    also = [_part(CLAUSE, one.sentence) for one in findings[1:MOST_BRIEF]]
+    also = [one[:1].lower() + one[1:] for one in also] + [f"{left:,} more"] * (left > 0)
+    said = f"{_part(SENTENCE, first.sentence)} {first.advice}"
+    said += f" Also: {'; '.join(also)}." if also else ""
+    noted = "" if verdict.reasons else " found nothing against the assumption, but note"
+    return in_options(" ".join(f"The checks{noted}: {said}".split()))
+
+
+def _part(pattern: re.Pattern[str], sentence: str) -> str:
+    found = pattern.match(sentence)
+    return found[0] if found else sentence
 
 
 def _tell_rows(
@@ -370,11 +383,14 @@ def _row_said(row: Mapping[str, Any]) -> str:
 def _tell_next(
     voice: Voice, judgement: FileDiscoveries, ids: Sequence[str], *, shows_rows: bool
 ) -> None:
-    """Advise one command where nothing has yet: a method that can flag, or a look at one row."""
-    advised = [str(finding) for finding in judgement.verdict.findings]
-    if any("`reconform" in said for said in (*advised, judgement.why_nothing or "")):
+    """Advise one command where nothing has yet: of a check, a method, or a look at one row."""
+    why, findings = judgement.why_nothing or "", judgement.verdict.findings
+    leads = ADVISED.search(" ".join(finding.advice for finding in findings))
+    if leads and leads[0] not in findings[0].advice:
+        voice.say(in_options(f"Next: {leads[0]}"))
+    if leads or ADVISED.search(why):
         return
-    method = METHOD.search(judgement.why_nothing or "")
+    method = METHOD.search(why)
     if method is not None:
         voice.say(in_options(f"Next: `reconform detect --method {method[1]}`"))
     elif judgement.count and shows_rows and len(ids) < 2:

@@ -105,7 +105,7 @@ class WindowFeatures(UnitFeatures):
         The last rows of every series, by which new rows that follow them are forecast.
     """
 
-    in_time = True
+    called = "window"
 
     time: str
     by: str
