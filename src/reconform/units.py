@@ -220,26 +220,38 @@ class UnitRows:
             ``row`` (its position, from 0), ``column``, ``value`` and ``strength``, in spreads of
             the reference. A description: no decision depends on it.
         """
+        rows, units = np.flatnonzero(self.codes == self.place(name)), self.units
+        numbers = [j for j, one in enumerate(units.columns) if one.labels is None]
+        strength = (self.X[rows] - units.centres)[:, numbers] / units.scales[numbers]
+        return self.standing_out(rows, strength, [units.columns[j] for j in numbers], most)
+
+    def place(self, name: Any) -> int:
+        """Find a unit by its name."""
         at = np.flatnonzero(self.names == str(name))
         if not len(at):
-            raise ReconformError(f"there is no unit {str(name)!r}; there are {listed(self.names)}.")
-        rows = np.flatnonzero(self.codes == at[0])
-        units = self.units
-        numbers = [j for j, one in enumerate(units.columns) if one.labels is None]
-        if not numbers:
+            called = self.units.called
+            raise ReconformError(
+                f"there is no {called} {str(name)!r}; there are {listed(self.names)}."
+            )
+        return int(at[0])
+
+    def standing_out(
+        self, rows: IndexArray, strength: FloatArray, columns: Sequence[Feature], most: int
+    ) -> list[dict[str, Any]]:
+        """Describe the rows that stand out most, by their most unusual column of some."""
+        if not columns:
             return []
-        strength = (self.X[rows][:, numbers] - units.centres[numbers]) / units.scales[numbers]
-        size = np.abs(np.nan_to_num(strength))
-        best = size.argmax(axis=1)
-        order = np.argsort(-size.max(axis=1), kind="stable")[:most]
+        size = np.nan_to_num(np.abs(strength))
+        best, names = size.argmax(axis=1), [one.name for one in self.units.columns]
+        shown = np.argsort(-size.max(axis=1), kind="stable")[:most]
         return [
             {
                 "row": int(rows[k]),
-                "column": units.columns[numbers[best[k]]].name,
-                "value": float(self.X[rows[k], numbers[best[k]]]),
+                "column": columns[best[k]].name,
+                "value": float(self.X[rows[k], names.index(columns[best[k]].name)]),
                 "strength": round(float(strength[k, best[k]]), 2),
             }
-            for k in order.tolist()
+            for k in shown.tolist()
             if size[k, best[k]] > 0
         ]
 

@@ -7,10 +7,9 @@ from .decisions import (
     FalseAlarmBudget,
     MicroBatches,
     OutlookWarning,
-    StreamDecisions,
-    WindowDecisions,
 )
 from .monitor import Change, ChangeMonitor, ExchangeabilityMonitor, MonitorReport
+from .state import StreamDecisions
 from .windows import DecidedWindow, WindowStream
 
 __all__ = [
@@ -24,6 +23,5 @@ __all__ = [
     "MonitorReport",
     "OutlookWarning",
     "StreamDecisions",
-    "WindowDecisions",
     "WindowStream",
 ]

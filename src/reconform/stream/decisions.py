@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -20,7 +19,7 @@ from ..statistics.certificates import Claim
 from ..statistics.exact import Grid, exact_fraction
 from ..statistics.fdr import RankCounts
 from ..statistics.thresholds import rows_needed, tolerance_order
-from .state import Content, DecidedRows, DecisionStream
+from .state import Content, DecisionStream, StreamDecisions
 
 # The confidence of a certificate where none was asked for.
 USUAL_CONFIDENCE = 0.9
@@ -28,28 +27,6 @@ USUAL_CONFIDENCE = 0.9
 
 class OutlookWarning(UserWarning):
     """Said before the first row: what can be found with this reference."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class StreamDecisions(DecidedRows):
-    """The decisions on one batch of a stream.
-
-    Attributes
-    ----------
-    batch : int
-        Number of the batch, from 0.
-    row : int
-        Position of its first row in the stream, from 0.
-    mask : bool array
-        Which rows are flagged.
-    p_values : float array
-    level : float
-        The largest p-value that is flagged; 0.0 if none is.
-    guarantee : str
-        What holds, in words.
-    """
-
-    batch: int
 
 
 class RowDecisions(DecisionStream):
@@ -370,28 +347,6 @@ class DecayingMemory(RowDecisions):
         return {"flagged": flagged}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class WindowDecisions(DecidedRows):
-    """The list of one window.
-
-    Attributes
-    ----------
-    window : int
-        Number of the window, from 0.
-    row : int
-        Position of its first row in the stream, from 0.
-    mask : bool array
-        Which of its rows are flagged.
-    p_values : float array
-    level : float
-        The largest p-value that is flagged; 0.0 if nothing is.
-    guarantee : str
-        What holds, in words.
-    """
-
-    window: int
-
-
 class MicroBatches(DecisionStream):
     """Collect rows in windows, and decide about a window as a whole when it is complete.
 
@@ -501,41 +456,22 @@ class MicroBatches(DecisionStream):
         )
 
     @property
-    def _floor(self) -> str:
-        n, smallest = self.cad.n_calibration_, float(self._grid.smallest)
-        return f"no p-value of {n:,} calibration rows is below {smallest:.3g}"
-
-    def _reach(self, m: int) -> tuple[str, bool]:
-        """What can be found in a window of m rows, and whether a single anomaly can be."""
-        fewest = self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
-        if fewest is None:
-            return "what can be found depends on the p-values", True
-        if fewest <= 1:
-            return "a single anomaly can be found", True
-        if fewest > m:
-            return "nothing can be found", False
-        return f"fewer than {fewest:,} anomalies cannot be found", False
+    def _limit(self) -> str | None:
+        n, smallest = self.cad.n_calibration_, self._grid.smallest
+        return self._rule.warning(n, self._size, smallest_p=smallest, rows="calibration rows")
 
     @property
     def outlook(self) -> str:
         """What can be found in a window with this reference, in words."""
-        return f"In a window of {self._size:,} rows {self._reach(self._size)[0]}: {self._floor}."
+        return self._limit or f"A single anomaly in a window of {self._size:,} rows can be found."
 
     def _warn(self) -> None:
-        found, single = self._reach(self._size)
-        if single:
-            return
-        other = "more `false_alarms`" if self._rule.false_alarms is not None else "a higher `fdr`"
-        warnings.warn(
-            f"in a window of {self._size:,} rows {found}: {self._floor}. Use more "
-            f"reference rows, smaller windows, or {other}.",
-            UserWarning,
-            stacklevel=4,
-        )
+        if self._limit is not None:
+            warnings.warn(self._limit, UserWarning, stacklevel=4)
 
     # --- rows ---
 
-    def update(self, X: Any, *, batch: int | None = None) -> list[WindowDecisions]:
+    def update(self, X: Any, *, batch: int | None = None) -> list[StreamDecisions]:
         """Add the next rows; return the lists of all windows that are complete with them.
 
         Parameters
@@ -547,11 +483,11 @@ class MicroBatches(DecisionStream):
 
         Returns
         -------
-        list of WindowDecisions
+        list of StreamDecisions
         """
         return self._decisions(self._submit(self.given(X), batch))
 
-    def flush(self, *, batch: int | None = None) -> list[WindowDecisions]:
+    def flush(self, *, batch: int | None = None) -> list[StreamDecisions]:
         """Decide about the rows that wait, as a window of their own; a batch without rows.
 
         Parameters
@@ -561,7 +497,7 @@ class MicroBatches(DecisionStream):
 
         Returns
         -------
-        list of WindowDecisions
+        list of StreamDecisions
             Empty if no row waits.
         """
         if batch is None and not self._pending:
@@ -597,9 +533,9 @@ class MicroBatches(DecisionStream):
         self._pending = []
         return content
 
-    def _decisions(self, record: Content) -> list[WindowDecisions]:
+    def _decisions(self, record: Content) -> list[StreamDecisions]:
         return [
-            WindowDecisions(
+            StreamDecisions(
                 window=window["window"],
                 row=window["row"],
                 mask=np.array(window["ranks"]) <= window["last_rank"],

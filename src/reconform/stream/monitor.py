@@ -20,7 +20,7 @@ from ..detector import ConformalDetector
 from ..errors import ReconformError, check_probability, is_number
 from ..randomness import root_seed
 from ..statistics.ranks import row_uniforms
-from .state import Content, ResumableStream, is_finite
+from .state import Content, ResumableStream
 
 
 @dataclass
@@ -171,7 +171,7 @@ class ScoreMonitor(ResumableStream):
         return p_values, self._bettor.advance(p_values)
 
     def _is_given(self, value: Any) -> bool:
-        return is_finite(value)
+        return type(value) is float and math.isfinite(value)
 
     def _same(self, given: list[float], recorded: list[float]) -> bool:
         # Another machine may round scores otherwise.
@@ -262,14 +262,6 @@ class ExchangeabilityMonitor(ScoreMonitor):
     def alarm(self) -> bool:
         """Whether the evidence has ever reached 1/alpha."""
         return self.alarm_row is not None
-
-    @property
-    def headline(self) -> str:
-        """What there is to say, in a line."""
-        rare = f"(false alarms: at most {self.alpha:g})"
-        if self.alarm_row is None:
-            return f"No alarm in {self.rows:,} rows {rare}"
-        return f"Alarm at row {self.alarm_row:,} of {self.rows:,} {rare}"
 
     # --- the evidence ---
 
@@ -386,16 +378,6 @@ class ChangeMonitor(ScoreMonitor):
         """The statistic now; minus infinity as long as there is none."""
         return math.log10(self._value) if self._value > 0 else -math.inf
 
-    @property
-    def headline(self) -> str:
-        """What there is to say, in a line."""
-        rare = f"(run length {self.run_length:,.10g})"
-        if not self.changes:
-            return f"No alarm in {self.rows:,} rows {rare}"
-        last, count = self.changes[-1], len(self.changes)
-        many = "1 alarm" if count == 1 else f"{count:,} alarms, the last"
-        return f"{many} at row {last.row:,} of {self.rows:,}, begun at {last.began:,} {rare}"
-
     def _decide(self, given: list[float]) -> Content:
         p_values, path = self._bet(given)
         course, changes = [], []
@@ -418,7 +400,7 @@ class ChangeMonitor(ScoreMonitor):
 # So many scores are put in order beside all others, which are then seldom moved.
 RECENT = 4_096
 
-# Fewer are compared with each other directly.
+# So many at a time are compared with each other directly.
 FEW = 256
 
 
@@ -444,30 +426,24 @@ class OrderedScores:
 
         Returns how many earlier scores are smaller than each, and how many are equal to it.
         """
-        below, at_most = _earlier(scores)
+        parts = [self._rank(scores[k : k + FEW]) for k in range(0, len(scores), FEW)]
+        below, equal = np.hstack([np.empty((2, 0), dtype=np.int64), *parts])
+        return below, equal
+
+    def _rank(self, scores: FloatArray) -> RankArray:
+        """Rank a few scores, which are compared with each other directly."""
+        before = np.tri(len(scores), k=-1, dtype=bool)
+        smaller, same = scores < scores[:, None], scores == scores[:, None]
+        found: RankArray = np.array([(smaller & before).sum(1), (same & before).sum(1)])
         for ordered in (self._settled, self._recent):
-            below += np.searchsorted(ordered, scores, side="left")
-            at_most += np.searchsorted(ordered, scores, side="right")
+            left = np.searchsorted(ordered, scores)
+            found += left, np.searchsorted(ordered, scores, side="right") - left
         self._recent = _merged(self._recent, np.sort(scores))
         if len(self._recent) > RECENT:
             self._settled = _merged(self._settled, self._recent)
             self._recent = np.empty(0)
-        return below, at_most - below
+        return found
 
 
 def _merged(ordered: FloatArray, more: FloatArray) -> FloatArray:
     return np.insert(ordered, np.searchsorted(ordered, more), more)
-
-
-def _earlier(scores: FloatArray) -> tuple[RankArray, RankArray]:
-    """For each score, how many before it are smaller, and how many are no larger."""
-    if len(scores) <= FEW:
-        before = np.tri(len(scores), k=-1, dtype=bool)
-        smaller, no_larger = scores < scores[:, None], scores <= scores[:, None]
-        return (smaller & before).sum(axis=1), (no_larger & before).sum(axis=1)
-    first, last = np.split(scores, [len(scores) // 2])
-    (below, at_most), (more_below, more_at_most) = _earlier(first), _earlier(last)
-    ordered = np.sort(first)
-    more_below += np.searchsorted(ordered, last, side="left")
-    more_at_most += np.searchsorted(ordered, last, side="right")
-    return np.concatenate([below, more_below]), np.concatenate([at_most, more_at_most])

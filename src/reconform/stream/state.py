@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from abc import ABC, abstractmethod
 from collections import deque
@@ -157,14 +156,30 @@ def _damaged(path: Path, number: int) -> ReconformError:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DecidedRows:
-    """Rows that were decided about together: where they stand, and which of them are flagged."""
+class StreamDecisions:
+    """The decisions on one batch of a stream, or on one window.
+
+    Attributes
+    ----------
+    row : int
+        Position of its first row in the stream, from 0.
+    mask : bool array
+        Which rows are flagged.
+    p_values : float array
+    level : float
+        The largest p-value that is flagged; 0.0 if none is.
+    guarantee : str
+        What holds, in words.
+    batch, window : int or None
+        The number of the batch, or of the window, from 0.
+    """
 
     row: int
     mask: BoolArray = field(repr=False)
     p_values: FloatArray = field(repr=False)
     level: float
     guarantee: str
+    batch: int | None = None
     window: int | None = None
 
     @property
@@ -362,11 +377,6 @@ def _plain(value: Any) -> str:
     return "none" if value is None else str(value)[:40]
 
 
-def is_finite(value: Any) -> bool:
-    """Whether it is a number that a score can be."""
-    return type(value) is float and math.isfinite(value)
-
-
 class DecisionStream(ResumableStream):
     """Streams that decide about every row by its rank."""
 
@@ -401,7 +411,7 @@ class DecisionStream(ResumableStream):
         return given == recorded
 
     @abstractmethod
-    def _decisions(self, record: Content) -> Sequence[DecidedRows]:
+    def _decisions(self, record: Content) -> Sequence[StreamDecisions]:
         """What a recorded batch decided."""
 
     def told(self, record: Content) -> list[Content]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError
-from ..timeseries import JOINED, WindowFeatures, WindowRows, cut
+from ..timeseries import JOINED, WindowFeatures, WindowRows, codes_of_series, cut
 from .decisions import FalseAlarmBudget
 
 
@@ -139,11 +139,7 @@ class WindowStream:
             seconds = past + known.step * np.arange(1, len(X) + 1)
         codes = np.zeros(len(X), dtype=np.int64)
         if known.by:
-            places = {name: k for k, name in enumerate(known.series)}
-            strange = sorted({str(one) for one in series or ()} - set(places))
-            if strange or series is None:
-                raise ReconformError(f"the reference has no rows of the series {strange}.")
-            codes = np.array([places[str(one)] for one in series], dtype=np.int64)
+            codes, _ = codes_of_series(series, len(X), known.series)
         late = self._late(seconds, codes)
         if late.any():
             raise ReconformError(
@@ -193,7 +189,7 @@ class WindowStream:
         return told
 
     def _told(self, rows: WindowRows, k: int, flagged: bool, p_values: FloatArray) -> DecidedWindow:
-        event = rows.events(np.arange(len(rows.names)) == k, p_values)[0]
+        event = rows.event(np.array([k]), p_values)
         first, last = event.rows
         series = int(rows.series[first])
         number, ended, since = self._last.get(series, (0, -np.inf, JOINED + 1))

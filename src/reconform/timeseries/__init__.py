@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import AnyArray, BoolArray, FloatArray, IndexArray, ObjectArray
+from ..arrays import BoolArray, FloatArray, IndexArray, ObjectArray
 from ..assumption.order import EPOCH, seconds_of
 from ..detector import ConformalDetector
 from ..detectors.extreme import far_out
@@ -68,6 +68,11 @@ class Event:
     windows: int
     p_value: float
     rows: tuple[int, int] = field(repr=False)
+
+    @property
+    def window(self) -> str:
+        """The most unusual window, by its name in the list: `explain` takes it."""
+        return f"{self.series}, {self.peak}" if self.series else self.peak
 
     @property
     def sentence(self) -> str:
@@ -205,21 +210,9 @@ class WindowRows(UnitRows):
 
     def within(self, name: Any, most: int = MOST_SHOWN) -> list[dict[str, Any]]:
         """Say which rows of a window their forecasts miss most; `strength` is by how much."""
-        at = np.flatnonzero(self.names == str(name))
-        if not len(at):
-            raise ReconformError(f"there is no window {name!r}; there are {listed(self.names)}.")
-        rows = np.arange(*self.edges[at[0] : at[0] + 2])
-        size = np.nan_to_num(np.abs(self.errors[rows]))
-        best = size.argmax(axis=1)
-        return [
-            {
-                "row": int(self.order[rows[k]]),
-                "column": self.units.columns[best[k]].name,
-                "value": float(self.X[self.order[rows[k]], best[k]]),
-                "strength": round(float(self.errors[rows[k], best[k]]), 2),
-            }
-            for k in np.argsort(-size.max(axis=1), kind="stable")[:most].tolist()
-        ]
+        at = self.place(name)
+        rows = np.arange(*self.edges[at : at + 2])
+        return self.standing_out(self.order[rows], self.errors[rows], self.units.columns, most)
 
     def events(self, mask: BoolArray, p_values: FloatArray) -> list[Event]:
         """Join flagged windows that are neighbours; the windows in between belong to the event.
@@ -236,12 +229,13 @@ class WindowRows(UnitRows):
         apart = self.seconds[first[1:]] - self.seconds[last[:-1]]
         far = apart > (JOINED * self.units.length + 1.5) * self.units.step
         cuts = np.flatnonzero(far | (np.diff(flagged) > JOINED + 1) | self._other(first, last)) + 1
-        return [self._event(some, p_values) for some in np.split(flagged, cuts)]
+        return [self.event(some, p_values) for some in np.split(flagged, cuts)]
 
     def _other(self, first: IndexArray, last: IndexArray) -> BoolArray:
         return np.asarray(self.series[first[1:]] != self.series[last[:-1]])
 
-    def _event(self, windows: IndexArray, p_values: FloatArray) -> Event:
+    def event(self, windows: IndexArray, p_values: FloatArray) -> Event:
+        """Make an event of some windows."""
         units = self.units
         far = np.abs(self.features[windows] - units.centres) / units.scales
         k = int(np.lexsort((-far.max(axis=1), p_values[windows]))[0])
@@ -348,27 +342,40 @@ def cut(
     if not numbers:
         raise ReconformError("windows are made of numbers, and no column has any.")
     columns, X = tuple(columns[j] for j in numbers), np.ascontiguousarray(X[:, numbers])
-    named: Sequence[str | None] = [""] * len(X) if labels is None else labels
+    codes, series = codes_of_series(labels, len(X), None if known is None else known.series)
+    if seconds is None:
+        after = 0.0 if known is None else known.span.max() + 1.0
+        seconds = after + np.arange(float(len(X)))
+    if known is None:
+        return _reference(X, columns, seconds, codes, series, how)
+    _refuse_overlap(known, seconds, codes)
+    return _new(X, seconds, codes, known)
+
+
+def codes_of_series(
+    labels: Sequence[Any] | None, rows: int, known: Sequence[str] | None = None
+) -> tuple[IndexArray, tuple[str, ...]]:
+    """Number the series of rows, in the order of the reference or in which they come first.
+
+    Examples
+    --------
+    >>> codes_of_series(["b", "a", "b"], 3)
+    (array([0, 1, 0]), ('b', 'a'))
+    """
+    named: Sequence[str | None] = [""] * rows if labels is None else labels
     if None in named:
         raise ReconformError(
             f"row {named.index(None) + 1:,} has no series; leave such rows out, or name theirs."
         )
-    told = dict.fromkeys(map(str, named)) if known is None else known.series
-    places = {name: k for k, name in enumerate(told)}
-    strange = sorted({str(name) for name in named} - set(places))
+    names = [*map(str, named)]
+    places = {name: k for k, name in enumerate(dict.fromkeys(names) if known is None else known)}
+    strange = sorted({*names} - {*places})
     if strange:
         raise ReconformError(
             f"the reference has no rows of the series {listed(strange)}, and a series is judged by "
             "its own past; leave its rows out."
         )
-    codes = np.array([places[str(name)] for name in named], dtype=np.intp)
-    if seconds is None:
-        after = 0.0 if known is None else known.span.max() + 1.0
-        seconds = after + np.arange(float(len(X)))
-    if known is None:
-        return _reference(X, columns, seconds, codes, tuple(places), how)
-    _refuse_overlap(known, seconds, codes)
-    return _new(X, seconds, codes, known)
+    return np.array([places[name] for name in names], dtype=np.intp), tuple(places)
 
 
 def _reference(
@@ -549,13 +556,9 @@ def _names(
 ) -> ObjectArray:
     """Windows are called by their series and when they begin."""
     first = edges[:-1]
-    begins: AnyArray = np.array([_said(when) for when in seconds[first]], dtype=object)
-    if called:
-        begins = np.array(
-            [f"{called[k]}, {when}" for k, when in zip(series[first], begins, strict=True)],
-            dtype=object,
-        )
-    return begins
+    before = [f"{called[k]}, " if called else "" for k in series[first]]
+    said = [name + _said(when) for name, when in zip(before, seconds[first], strict=True)]
+    return np.array(said, dtype=object)
 
 
 def _said(seconds: float) -> str:
