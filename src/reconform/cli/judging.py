@@ -17,8 +17,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..arrays import BoolArray, FloatArray
-from ..assumption import Verdict
 from ..assumption.history import seen_in
+from ..assumption.verdict import Verdict
 from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError, nearest
 from ..explain import IN_BRACKETS, NO_REFERENCE, Explanation
