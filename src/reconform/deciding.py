@@ -566,7 +566,7 @@ class ByWeights:
             # Given the rows of the pool, the scores of one model or of the chosen one are fixed.
             among = calibration.scores if ranks.against is None else ranks.against
             whole = whole_weights(weights.reference[calibration.rows], weights.new)
-            return ranks_of_one_model(among, ranks.scores, whole, level)
+            return ranks_of_one_model(among, ranks.scores, whole, level, n_jobs=cad.n_jobs)
 
         def blocks() -> Iterator[tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]]:
             rows, every = np.arange(m), None
@@ -577,7 +577,8 @@ class ByWeights:
                 yield one.rows, one.own, one.others, one.order
 
         whole = whole_weights(weights.reference, weights.new)
-        return ranks_by_refits(blocks(), whole, level if m == 1 else level * SLACK)
+        level = level if m == 1 else level * SLACK
+        return ranks_by_refits(blocks(), whole, level, n_jobs=cad.n_jobs)
 
     def groups(self, rows: Any) -> tuple[GroupFound, ...]:
         """Nothing: weights and groups do not go together."""

@@ -12,8 +12,9 @@ from scipy.stats import betabinom, binom, hypergeom
 from commands import run
 from reconform import ConformalDetector, load, report, save
 from reconform.assumption import shift
-from reconform.assumption.sample import Reservoir, new_sample, reference_sample
+from reconform.assumption.sample import Reservoir, new_rows, reference_positions
 from reconform.assumption.verdict import Finding, Verdict, why_nothing
+from reconform.content import Contents
 from reconform.rule import Rule
 from reconform.statistics.chances import at_least_before, at_most_marked, unlikely_counts
 
@@ -322,7 +323,7 @@ def test_a_saved_model_checks_as_well(normal_and_new, tmp_path):
 
 def test_samples_are_bounded_and_rows_have_equal_chances():
     X = np.arange(5_000.0)[:, None]
-    assert (reference_sample(X).shape, new_sample(X).shape) == ((2_000, 1), (3_000, 1))
+    assert (len(reference_positions(Contents.of(X))), len(new_rows(X))) == (2_000, 3_000)
     rows = Reservoir(100)
     for part in np.array_split(X, 7):
         rows.add(part)

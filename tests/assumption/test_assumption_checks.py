@@ -13,7 +13,7 @@ from reconform.assumption import Compared, contamination
 from reconform.assumption.closeness import cluster_finding, copy_findings
 from reconform.assumption.columns import (
     Category,
-    codes_for_missing,
+    code_findings,
     column_findings,
     label_findings,
 )
@@ -432,13 +432,13 @@ def test_a_column_with_a_fill_value_is_named():
 
 def test_heavy_tails_and_large_units_have_no_codes_for_missing():
     """A correct program speaks of one of these 300 Cauchy columns in one of 10,000 seeds."""
-    rng = RNG(1)
+    rng, whose = RNG(1), ([str(j) for j in range(100)], "new")
     for scale in (1.0, 1e12, 1e-12):
-        assert not codes_for_missing(rng.standard_cauchy(size=(2000, 100)) * scale)
-        assert not codes_for_missing(rng.lognormal(sigma=4.0, size=(2000, 20)) * scale)
+        assert not code_findings(rng.standard_cauchy(size=(2000, 100)) * scale, *whose)
+        assert not code_findings(rng.lognormal(sigma=4.0, size=(2000, 20)) * scale, *whose)
     noise = np.where(rng.random((2000, 5)) < 0.95, 1e-17 * rng.normal(size=(2000, 5)), 1.0)
-    assert not codes_for_missing(noise)
-    assert not codes_for_missing(np.full((30, 2), np.nan))
+    assert not code_findings(noise, *whose)
+    assert not code_findings(np.full((30, 2), np.nan), *whose)
 
 
 # --- labels --------------------------------------------------------------------------------------

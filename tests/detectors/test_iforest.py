@@ -24,7 +24,6 @@ from reconform.detectors.iforest.model import (
     average_path_length,
     conformity,
     fit_forest,
-    tree_keys,
 )
 from reconform.methods import Full, Jackknife
 
@@ -119,14 +118,14 @@ def test_trees_equal_a_plain_recursion(seed, n, d, decimals, replace, data):
 
 def test_every_subset_is_drawn_equally_often():
     out = np.empty((60_000, 2), dtype=np.int32)
-    draw_features(tree_keys(SEED, len(out)), 4, out)
+    draw_features(SEED.generate_state(len(out), np.uint64), 4, out)
     _, counts = np.unique(np.sort(out, axis=1), axis=0, return_counts=True)
     # Six subsets; Pearson's statistic exceeds the 1e-5 quantile 30.86 of chi2(5) by chance 1e-5.
     assert len(counts) == 6
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 30.86
     for size, count in ((1, 1), (7, 7), (7, 3), (300, 256)):
         out = np.empty((200, count), dtype=np.int32)
-        draw_features(tree_keys(SEED, 200), size, out)
+        draw_features(SEED.generate_state(200, np.uint64), size, out)
         assert 0 <= out.min() <= out.max() < size
         assert all(len(set(row)) == count for row in out.tolist())
 

@@ -44,7 +44,7 @@ class Compared:
     Attributes
     ----------
     reference, new : float arrays of shape (s, d), (t, d) or None
-        Samples, from `reference_sample` and `new_sample` or a `Reservoir`; None if not kept.
+        Samples, by `reference_positions` and `new_rows` or a `Reservoir`; None if not kept.
     names : tuple of str
         Of the columns; may be empty.
     found : tuple of Finding

@@ -41,30 +41,8 @@ LEAST_GAP = 1e6
 MOST_CODES = 0.1
 
 
-def codes_for_missing(X: FloatArray) -> dict[int, FloatArray]:
-    """Find columns with a few numbers that are far larger than all others, and these numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> flow = np.append(np.linspace(1.0, 9.0, 40), [9.96921e36, -9.96921e36])
-    >>> codes_for_missing(flow[:, None])
-    {0: array([ 9.96921e+36, -9.96921e+36])}
-    """
-    found = {}
-    sizes = np.abs(X)
-    for j in np.flatnonzero(np.nanmax(sizes, axis=0, initial=0.0) >= LEAST_CODE).tolist():
-        ordered = np.sort(sizes[~np.isnan(sizes[:, j]), j])
-        first = len(ordered) - int(len(ordered) * MOST_CODES)
-        top = ordered[max(first, 1) - 1 :]
-        gaps = (top[1:] >= LEAST_CODE) & (top[1:] / LEAST_GAP >= top[:-1])
-        if gaps.any():
-            found[j] = X[sizes[:, j] >= top[1:][gaps][0], j]
-    return found
-
-
 def code_findings(X: FloatArray, names: Sequence[str], whose: str) -> list[Finding]:
-    """Name columns that seem to hold a code for missing values.
+    """Name columns with a few numbers that are far larger than all others.
 
     Examples
     --------
@@ -75,17 +53,23 @@ def code_findings(X: FloatArray, names: Sequence[str], whose: str) -> list[Findi
     as large as all others: a code for missing? If it is, mark these cells as missing, or leave the
     rows out.
     """
-    return [
-        Finding(
-            "codes",
-            "note",
-            f"Column {names[j]!r} has values of up to {np.abs(values).max():.3g} in "
-            f"{len(values):,} of {len(X):,} {whose} rows, more than a million times as large "
-            "as all others: a code for missing?",
-            "If it is, mark these cells as missing, or leave the rows out.",
-        )
-        for j, values in codes_for_missing(X).items()
-    ]
+    found = []
+    sizes = np.abs(X)
+    for j in np.flatnonzero(np.nanmax(sizes, axis=0, initial=0.0) >= LEAST_CODE).tolist():
+        ordered = np.sort(sizes[~np.isnan(sizes[:, j]), j])
+        first = len(ordered) - int(len(ordered) * MOST_CODES)
+        top = ordered[max(first, 1) - 1 :]
+        gaps = (top[1:] >= LEAST_CODE) & (top[1:] / LEAST_GAP >= top[:-1])
+        if gaps.any():
+            codes = int((sizes[:, j] >= top[1:][gaps][0]).sum())
+            sentence = (
+                f"Column {names[j]!r} has values of up to {top[-1]:.3g} in {codes:,} of "
+                f"{len(X):,} {whose} rows, more than a million times as large as all others: a "
+                "code for missing?"
+            )
+            advice = "If it is, mark these cells as missing, or leave the rows out."
+            found.append(Finding("codes", "note", sentence, advice))
+    return found
 
 
 def column_findings(reference: FloatArray, new: FloatArray, names: Sequence[str]) -> list[Finding]:

@@ -19,31 +19,16 @@ MOST_NEW = 3_000
 _REFERENCE, _NEW = (np.random.SeedSequence([0x5A3B, purpose]) for purpose in (0, 1))
 
 
-def reference_sample(X: FloatArray, contents: Contents | None = None) -> FloatArray:
-    """Draw the reference rows that new rows are compared with, by content.
-
-    Parameters
-    ----------
-    X : float array of shape (n, d)
-    contents : Contents, optional
-        Of these rows, where they are known already.
-
-    Returns
-    -------
-    float array of shape (min(n, 2000), d)
+def reference_positions(contents: Contents) -> IndexArray:
+    """Draw the reference rows that new rows are compared with, by content; at most 2,000.
 
     Examples
     --------
-    >>> import numpy as np
     >>> X = np.arange(9.0)[:, None]
-    >>> bool((reference_sample(X) == reference_sample(X[::-1])).all())
+    >>> here, there = (reference_positions(Contents.of(rows)) for rows in (X, X[::-1]))
+    >>> bool((X[here] == X[::-1][there]).all())
     True
     """
-    return np.array(X[reference_positions(Contents.of(X) if contents is None else contents)])
-
-
-def reference_positions(contents: Contents) -> IndexArray:
-    """Say which rows `reference_sample` draws; at most 2,000."""
     return first_rows(contents, _REFERENCE, MOST_REFERENCE)
 
 
@@ -134,11 +119,6 @@ def _first_hashes(digests: UInt64Array) -> UInt64Array:
 def new_rows(X: FloatArray) -> IndexArray:
     """Say which new rows are looked at; at most 3,000."""
     return first_rows(Contents.of(X), _NEW, MOST_NEW)
-
-
-def new_sample(X: FloatArray) -> FloatArray:
-    """Draw the new rows that are looked at; at most 3,000."""
-    return np.array(X[new_rows(X)])
 
 
 def drawn_rows(X: FloatArray, seed: int, most: int) -> IndexArray:

@@ -128,7 +128,7 @@ def too_few(n: int, r: int, trials: int) -> FloatArray:
     >>> too_few(1, 1, 2)  # one reference row, two new ones: 0, 1 or 2 below, equally likely
     array([0.33333333, 0.66666667, 1.        ])
     """
-    logs = log_factorials(n + trials)
+    logs = log_factorials((n + trials).bit_length())
     k = np.arange(trials + 1)
     log = (
         (logs[k + r - 1] - logs[k] - logs[r - 1])
@@ -155,7 +155,7 @@ def too_few_in_sample(n: int, r: int, drawn: int, m: int, normal: int) -> FloatA
         found = np.ones(drawn + 1)
         found[: normal + 1] = too_few(n, r, normal)
         return found
-    logs = log_factorials(m)
+    logs = log_factorials(m.bit_length())
     j = np.arange(max(0, drawn - (m - normal)), min(drawn, normal) + 1)
     law = np.exp(
         (logs[normal] - logs[j] - logs[normal - j])
@@ -180,7 +180,6 @@ def shortfalls(
     new: FloatArray,
     batch: int,
     normal: int,
-    levels: Sequence[float] = LEVELS,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Test statistics (columns) of both files, both sides, at several cuts.
 
@@ -190,16 +189,15 @@ def shortfalls(
         Missing numbers count as larger than every number.
     batch, normal : int
         The number of rows of the whole batch, and how many of them are normal at least.
-    levels : sequence of float
 
     Returns
     -------
-    p, expected, seen : float arrays of shape (2, len(levels), c)
+    p, expected, seen : float arrays of shape (2, len(LEVELS), c)
         p-values, and the share of the reference and of the new rows at or beyond the cut; low
         side first.
     """
     n, m = len(reference), len(new)
-    cuts = [min(max(round((n + 1) * level), 1), n) for level in levels]
+    cuts = [min(max(round((n + 1) * level), 1), n) for level in LEVELS]
     # Column by column in memory: sorting and counting along the last axis is much faster.
     ours, theirs = _by_column(reference), _by_column(new)
     ordered = np.sort(ours, axis=1)  # faster than a partition at six places
@@ -313,9 +311,7 @@ def _without_top(rows: IndexArray, values: FloatArray) -> IndexArray:
     return rows[np.argpartition(values[rows], keep - 1)[:keep]]
 
 
-def rank_shortfall(
-    counts: IntArray, normal: int, levels: Sequence[float] = LEVELS
-) -> tuple[float, float, float]:
+def rank_shortfall(counts: IntArray, normal: int) -> tuple[float, float, float]:
     """Test whether too few new rows are as ordinary as reference rows, from counts of ranks.
 
     Ties with reference rows count as ordinary, so the test is careful with them.
@@ -326,7 +322,6 @@ def rank_shortfall(
         How many new rows have each rank, 1 to n + 1.
     normal : int
         How many of them are normal at least.
-    levels : sequence of float
 
     Returns
     -------
@@ -335,7 +330,7 @@ def rank_shortfall(
     """
     n, m = len(counts) - 2, int(counts.sum())
     found = []
-    for level in levels:
+    for level in LEVELS:
         r = min(max(round((n + 1) * level), 1), n)
         count = int(counts[n - r + 2 :].sum())
         found.append((_at_most_before(count, n, r, normal), r / n, count / m))

@@ -22,14 +22,10 @@ from scipy.special import bdtrc, bdtrik, gammaln
 from ..arrays import FloatArray, IntArray
 
 
-def log_factorials(top: int) -> FloatArray:
-    """Return log 0!, ..., log top!, and perhaps some more."""
-    return _log_factorials_up_to(1 << top.bit_length())
-
-
 @lru_cache(maxsize=4)
-def _log_factorials_up_to(top: int) -> FloatArray:
-    return np.asarray(gammaln(np.arange(1.0, top + 2.0)))
+def log_factorials(bits: int) -> FloatArray:
+    """Return log k! for all numbers k of so many binary digits: one table serves many sizes."""
+    return np.asarray(gammaln(np.arange(1.0, (1 << bits) + 2.0)))
 
 
 def at_most_marked(most: int, rows: int, marked: int, drawn: int) -> float:
@@ -40,7 +36,7 @@ def at_most_marked(most: int, rows: int, marked: int, drawn: int) -> float:
     >>> round(at_most_marked(0, 3, 1, 2), 6)  # the marked one of three is not among two
     0.333333
     """
-    logs = log_factorials(rows)
+    logs = log_factorials(rows.bit_length())
     i = np.arange(max(0, drawn + marked - rows), min(most, marked, drawn) + 1)
     law = np.exp(
         (logs[marked] - logs[i] - logs[marked - i])

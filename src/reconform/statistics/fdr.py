@@ -308,11 +308,6 @@ class Procedure:
         """Whether counts of ranks are enough for it."""
         return self.factor is not None or self.on_counts is not None
 
-    @property
-    def steps_up(self) -> bool:
-        """Whether it compares the k-th smallest p-value with a line through 0."""
-        return self.factor is not None
-
     def decide(
         self, counts: RankCounts, grid: Grid, level: Fraction, options: Mapping[str, Any]
     ) -> Decision:

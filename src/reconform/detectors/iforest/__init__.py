@@ -153,7 +153,16 @@ class IForest(NativeDetector):
         Recipe(n_trees=100, psi=256, n_features=5, replace=False)
         """
         psi = rows_drawn(self.max_samples, n_rows, auto=AUTO_SAMPLES)
-        n_features = _part("max_features", self.max_features, n_columns)
+        given: Any = self.max_features
+        whole = isinstance(given, numbers.Integral)
+        if whole and not isinstance(given, bool) and int(given) >= 1:
+            n_features = int(given)
+        elif not whole and isinstance(given, numbers.Real) and 0 < float(given) <= 1:
+            n_features = max(1, int(float(given) * n_columns))  # as scikit-learn rounds
+        else:
+            raise ReconformError(
+                f"max_features must be a positive integer or a share in (0, 1]; got {given!r}."
+            )
         if n_features > n_columns:
             raise ReconformError(
                 f"max_features={self.max_features!r} asks for more features than the {n_columns} "
@@ -187,19 +196,6 @@ class IForest(NativeDetector):
             recipe_for = partial(self.recipe, n_columns=d)
             return fit_leave_one_out(X, plan, recipe_for, seeds[-1], n_jobs=self.n_jobs)
         return None
-
-
-def _part(argument: str, value: object, whole: int) -> int:
-    """So many, or so large a share of `whole`, rounded down as scikit-learn does; at least 1."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
-        return int(value)
-    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
-        share = float(value)
-        if 0 < share <= 1:
-            return max(1, int(share * whole))
-    raise ReconformError(
-        f"{argument} must be a positive integer or a share in (0, 1]; got {value!r}."
-    )
 
 
 # Paths are shorter than this for any number of rows; sums of them must not overflow.

@@ -297,7 +297,14 @@ def depth_of(bottom: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def grow_trees(
-    X: FloatArray, copies: IntArray, rows: Int32Array, leaving: IntArray, draws: Draws, trees: Trees
+    X: FloatArray,
+    copies: IntArray,
+    rows: Int32Array,
+    leaving: IntArray,
+    draws: Draws,
+    trees: Trees,
+    start: int,
+    stop: int,
 ) -> None:
     """Grow tree t on the first ``sizes[t]`` rows of ``rows[t]``, or change it to be so.
 
@@ -310,7 +317,7 @@ def grow_trees(
     here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
     order, place = np.empty(width, np.int64), np.empty(width, np.int64)
     room = PartedRows(X, here, aside, np.empty(psi), order, place, stack)
-    for t in range(len(rows)):
+    for t in range(start, stop):
         tree = _tree(trees, t)
         if leaving[t] == FRESH:
             tree.thresholds[:], tree.features[:], tree.lengths[:] = np.inf, 0, 0
@@ -348,12 +355,12 @@ def _walk(tree: Trees, X: FloatArray, low: int, high: int, leaf: UInt64Array) ->
 
 
 @njit(cache=True, nogil=True)
-def add_path_lengths(trees: Trees, X: FloatArray, out: IntArray) -> None:
-    """Walk every row through every tree: ``out[r] += length``."""
+def add_path_lengths(trees: Trees, X: FloatArray, out: IntArray, start: int, stop: int) -> None:
+    """Walk rows `start` to `stop` through every tree: ``out[r] += length``."""
     step, lengths = _rows_at_once(X), trees.lengths
     leaf = np.empty(step, np.uint64)
-    for low in range(0, len(X), step):
-        high = min(len(X), low + step)
+    for low in range(start, stop, step):
+        high = min(stop, low + step)
         for t in range(len(lengths)):
             _walk(_tree(trees, t), X, low, high, leaf)
             for r in range(high - low):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Self
 
 import numpy as np
@@ -111,11 +111,6 @@ class Recipe:
     replace: bool = False
 
 
-def tree_keys(seed: np.random.SeedSequence, count: int) -> UInt64Array:
-    """Return the keys of the first `count` trees of a seed."""
-    return np.asarray(seed.generate_state(count, np.uint64), dtype=np.uint64)
-
-
 @dataclass(frozen=True, eq=False)
 class TreeDraws:
     """The random draws that determine the trees of a forest on n rows.
@@ -135,7 +130,7 @@ class TreeDraws:
     @classmethod
     def of(cls, recipe: Recipe, seed: np.random.SeedSequence, n: int, d: int) -> Self:
         """Draw keys, features and sizes; the rows follow from their contents."""
-        keys = tree_keys(seed, recipe.n_trees)
+        keys = np.asarray(seed.generate_state(recipe.n_trees, np.uint64), dtype=np.uint64)
         if recipe.n_features == d:
             features = np.arange(d, dtype=np.int32)[None, :]
         else:
@@ -206,24 +201,16 @@ class Forest:
     ) -> None:
         """Grow every tree on the rows of X that `rows` lists for it, as `kernels.grow_trees`."""
         gone = np.full(len(self), FRESH) if leaving is None else leaving
-
-        def grow(start: int, stop: int) -> None:
-            some = slice(start, stop)
-            own = draws.only(some)
-            drawn = Draws(own.keys, own.features, own.sizes, leaf_lengths(self.psi))
-            kernels.grow_trees(X, copies, rows[some], gone[some], drawn, self.only(some).arrays)
-
+        drawn = Draws(draws.keys, draws.features, draws.sizes, leaf_lengths(self.psi))
+        kernel = partial(kernels.grow_trees, X, copies, rows, gone, drawn, self.arrays)
         work = len(self) * GROWTH * math.ceil(self.psi / 256)
-        run_blocks(grow, len(self), n_jobs=n_jobs, work=work)
+        run_blocks(kernel, len(self), n_jobs=n_jobs, work=work)
 
     def path_sums(self, X: FloatArray, *, n_jobs: int | None = 1) -> IntArray:
         """Sum of the path lengths of every row over all trees, in `UNITS`."""
         sums = np.zeros(len(X), dtype=np.int64)
-
-        def walk(start: int, stop: int) -> None:
-            kernels.add_path_lengths(self.arrays, X[start:stop], sums[start:stop])
-
-        run_blocks(walk, len(X), n_jobs=n_jobs, work=len(X) * len(self) * WALK)
+        kernel = partial(kernels.add_path_lengths, self.arrays, X, sums)
+        run_blocks(kernel, len(X), n_jobs=n_jobs, work=len(X) * len(self) * WALK)
         return sums
 
     def leaves(self, X: FloatArray) -> UInt32Array:

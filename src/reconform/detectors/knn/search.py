@@ -186,11 +186,6 @@ def build_tree(X: FloatArray, leaf_size: int) -> tuple[FloatArray, Int32Array, F
     return np.ascontiguousarray(by_feature), ids.reshape(n_leaves, leaf_size), boxes
 
 
-def _writable(X: FloatArray) -> FloatArray:
-    # A kernel is compiled once more for read-only arrays; a copy is cheaper.
-    return np.require(X, dtype=np.float64, requirements=["C", "W"])
-
-
 class TreeSearch:
     """A tree of boxes; exact because bounds and distances are one formula."""
 
@@ -201,7 +196,9 @@ class TreeSearch:
 
     def embed(self, X: FloatArray) -> FloatArray:
         """See rows as the formula does."""
-        return _writable(X if self.formula.embed is None else self.formula.embed(X))
+        rows = X if self.formula.embed is None else self.formula.embed(X)
+        # A kernel is compiled once more for read-only arrays; a copy is cheaper.
+        return np.require(rows, dtype=np.float64, requirements=["C", "W"])
 
     @cached_property
     def tree(self) -> tuple[FloatArray, Int32Array, FloatArray]:

@@ -84,21 +84,20 @@ def valid_ridge(ridge: float) -> bool:
     return LEAST_RIDGE <= ridge <= LARGEST_RIDGE
 
 
-def _inverse_size(factor: FloatArray, wide: bool) -> float:
-    """Bound the condition of R, its columns brought to one length unless they share a rounding."""
+def _rounding(factor: FloatArray, n: int, wide: bool) -> tuple[float, float]:
+    """How far rounding moves rows as a root R of the scatter sees them, and the condition of R.
+
+    The first as part of their length; for the second, columns are brought to one length unless they
+    share a rounding.
+    """
+    inverse, condition = np.eye(len(factor)), np.inf
     with np.errstate(all="ignore"):
         lengths = np.sqrt((factor * factor).sum(axis=0))
         lengths = np.full(len(factor), lengths.max(initial=0.0)) if wide else lengths
-        if not (np.diag(factor) > lengths * EPSILON).all():
-            return np.inf
-        inverse = np.eye(len(factor))
-        kernels.solve(factor / lengths, inverse, 0, len(factor))
-        return float(np.sqrt((inverse * inverse).sum()))
-
-
-def _rounding(factor: FloatArray, n: int, wide: bool) -> float:
-    """How far rounding moves rows as a root R of the scatter sees them, as part of their length."""
-    return float(np.sqrt(n) + len(factor)) * EPSILON * _inverse_size(factor, wide) ** 2
+        if (np.diag(factor) > lengths * EPSILON).all():
+            kernels.solve(factor / lengths, inverse, 0, len(factor))
+            condition = float(np.sqrt((inverse * inverse).sum()))
+        return float(np.sqrt(n) + len(factor)) * EPSILON * condition**2, condition
 
 
 def _bounded(X: FloatArray) -> FloatArray:
@@ -152,7 +151,7 @@ class MahalanobisModel:
         model = cls(mean, basis, factor, ridge, n_jobs)
         gaps = model._gaps(rows)
         kernels.factorise(gaps, ridge, factor)
-        if GOOD_ROOT < _rounding(factor, n, basis is not None) < WORST_ROOT:
+        if GOOD_ROOT < _rounding(factor, n, basis is not None)[0] < WORST_ROOT:
             # The scatter of rows as this root sees them is nearly the identity, and so its own
             # root is a precise correction ("CholeskyQR2").
             seen = np.vstack([gaps[:, :size], np.sqrt(ridge) * np.eye(size)])
@@ -235,15 +234,15 @@ class Whitened(Comparing):
         if not len(factor):  # all rows are equal
             return 0.0, 0.0
         n, wide = len(self.rows), self.model.basis is not None
-        part, inverse = _rounding(factor, n, wide), _inverse_size(factor, wide)
+        part, condition = _rounding(factor, n, wide)
         if not part < WORST_ROOT:
             return np.inf, np.inf
         if part > GOOD_ROOT:  # taken twice
-            part = EPSILON * (4.0 * (np.sqrt(n) + len(factor)) + len(factor) * inverse)
+            part = EPSILON * (4.0 * (np.sqrt(n) + len(factor)) + len(factor) * condition)
         if wide:
             return part, 8.0 * EPSILON * float(np.linalg.norm(largest)) / np.sqrt(self.ridge)
         lengths = np.sqrt((factor * factor).sum(axis=0))
-        return part, 2.0 * EPSILON * float(np.linalg.norm(largest / lengths)) * inverse
+        return part, 2.0 * EPSILON * float(np.linalg.norm(largest / lengths)) * condition
 
     @cached_property
     def _is_precise(self) -> bool:
@@ -374,19 +373,17 @@ class Whitened(Comparing):
         left = np.maximum(self._left, LEAST_LEFT)
         D = self._seen, self.squares, self._by_feature, left
         kernel = partial(kernels.augmented_scores, *new, np.ascontiguousarray(whole.T), *D)
-        apart, far = self._apart, self._far(X, new[3])
+        # New rows of which doubles keep too little to tell them from each other.
+        part = EPSILON if self._is_precise else max(EPSILON, self.doubt[0])
+        far = np.flatnonzero(part * np.sqrt(new[3]) > FAR)
+        far = far if self._is_precise or len(far) > 1 else far[:0]
+        apart = self._apart
         for augmented in augmented_blocks(
             kernel, rows, n, len(X), n_jobs=self.n_jobs, work_per_row=n
         ):
             if len(apart) or len(far):
                 self._mend(augmented, X, apart, far)
             yield augmented
-
-    def _far(self, X: FloatArray, b: FloatArray) -> IndexArray:
-        """New rows of which doubles keep too little to tell them from each other."""
-        part = EPSILON if self._is_precise else max(EPSILON, self.doubt[0])
-        far = np.flatnonzero(part * np.sqrt(b) > FAR)
-        return far if self._is_precise or len(far) > 1 else far[:0]
 
     def _mend(
         self, augmented: AugmentedScores, X: FloatArray, apart: IndexArray, far: IndexArray
