@@ -34,7 +34,7 @@ from .kernels import CHILD, NEW, OLD, SPLIT, TRIED, VOTES, grow_trees, vote_of, 
 MOST_DRAWN, LEAST = 2048, 3
 
 # Splits that are tried: as many as the root of the number of columns, up to this.
-MOST_TRIED = 16
+MOST_TRIED = 8
 
 # The worlds of all new rows are kept if they have so many votes at most: they are asked for again.
 MOST_KEPT = 1 << 23
