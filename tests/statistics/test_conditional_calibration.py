@@ -9,7 +9,12 @@ from oracle_worlds import nearest_neighbours, one_model_rule, oracle_e_value
 from reconform.detectors.knn import KNN
 from reconform.detectors.knn.ensembles import FullNeighbours
 from reconform.ensemble import e_values_by_scores
-from reconform.statistics.conditional_calibration import StepUp, e_value_of_one_model
+from reconform.statistics.conditional_calibration import (
+    StepUp,
+    e_value,
+    e_value_of_one_model,
+    graded_e_value,
+)
 from reconform.statistics.evalues import closed_e_bh
 from reconform.statistics.joint import JointStepUp
 
@@ -136,3 +141,16 @@ def test_a_fixed_score_gives_the_list_of_bh():
         passed = np.flatnonzero(np.sort(ranks) <= step.limits[1:])
         bh = ranks <= (step.limits[passed[-1] + 1] if len(passed) else 0)
         assert (closed_e_bh(e, Fraction(1, 10)) == bh).all()
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 5, 6, 7, 12])
+def test_graded_e_values_are_at_most_1_on_average(rng, limit):
+    """Every row of E_j in the place of the new one, in fractions; with ties, too."""
+    for many in (2, 5, 30):
+        own = rng.permutation(12) / 1 if many == 30 else rng.integers(0, many, size=12) + 0.0
+        every = [graded_e_value(np.append(np.delete(own, w), own[w]), limit) for w in range(12)]
+        assert sum(every) <= 12
+        if limit and many == 30:  # no ties: nothing is lost
+            assert sum(every) == 12
+        plain = [e_value(np.append(np.delete(own, w), own[w]), limit) for w in range(12)]
+        assert every == plain or limit in range(2, 7)

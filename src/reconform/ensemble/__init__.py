@@ -423,12 +423,12 @@ class Ensemble(ABC):
 
 
 def e_values_by_scores(
-    augmented_blocks: Iterable[AugmentedScores], step: StepUp
+    augmented_blocks: Iterable[AugmentedScores], step: StepUp, *, graded: bool = False
 ) -> Iterator[tuple[int, Fraction]]:
     """Find e-values of new rows, each by the model on D and the row, which scores everything."""
     for augmented in augmented_blocks:
         for j, own, others in augmented:
-            yield j, e_value_of_one_model(own, np.delete(others, j), step)
+            yield j, e_value_of_one_model(own, np.delete(others, j), step, graded=graded)
 
 
 def e_values_by_refits(

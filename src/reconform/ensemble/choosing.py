@@ -278,7 +278,8 @@ class FullChoice(Ensemble):
 
         The detector that stands first is chosen for nearly all rows: if it can be fitted anew,
         rows that it ranks have the lists that it makes then. Lists of several detectors are less
-        alike from row to row: these are made a little shorter, so that rows agree on one.
+        alike from row to row: these are made a little shorter, and their e-values graded, so that
+        rows agree on one.
         """
         pooled, chosen = self._pooled(X), choice.chosen[rows]
         first, _ = pooled[stands_first([one.enough_new for one, _ in pooled], len(X))]
@@ -290,7 +291,7 @@ class FullChoice(Ensemble):
         length = np.arange(len(step.limits))
         less = np.maximum(np.minimum(length, UNCHANGED), length * 15 // 16)
         others = self.augmented_by_chosen(X, rows[~exact], chosen[~exact])
-        yield from e_values_by_scores(others, StepUp(step.limits[less], step.rows))
+        yield from e_values_by_scores(others, StepUp(step.limits[less], step.rows), graded=True)
 
     def _pooled(self, X: FloatArray) -> list[tuple[Ensemble, FloatArray]]:
         """Every detector, and the batch as it sees it."""

@@ -30,6 +30,9 @@ from .fdr import Outcome, RankCounts
 from .joint import JointGrid, JointStepUp
 from .ranks import RankedBatch
 
+# Limits up to this one are averaged where lists differ in length from row to row.
+GRADED = 6
+
 # --- one new row ---------------------------------------------------------------------------------
 
 
@@ -134,7 +137,30 @@ def e_value(own: FloatArray, limit: int) -> Fraction:
     return Fraction(len(own), int(found))
 
 
-def e_value_of_one_model(own: FloatArray, others: FloatArray, step: StepUp) -> Fraction:
+def graded_e_value(own: FloatArray, limit: int) -> Fraction:
+    """e_j as an average over limits up to this one, for lists whose length differs by row.
+
+    A row of rank 1 then has a little more than its list needs, and can do with a shorter list. The
+    average gives a limit l the weight l^3; from `GRADED` on, limits are close to each other, and
+    the last one counts alone.
+
+    Examples
+    --------
+    >>> own = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.1])
+    >>> e_value(own, 2), graded_e_value(own, 2)
+    (Fraction(4, 1), Fraction(40, 9))
+    """
+    if limit > GRADED:
+        return e_value(own, limit)
+    total = Fraction(0)
+    for less in range(1, limit + 1):
+        total += less**3 * e_value(own, less)
+    return 4 * total / max(1, limit * (limit + 1)) ** 2
+
+
+def e_value_of_one_model(
+    own: FloatArray, others: FloatArray, step: StepUp, *, graded: bool = False
+) -> Fraction:
     """e_j where one model, fitted on E_j, scores everything.
 
     In every world that finds the row at place j the list has the same length, and w is found iff
@@ -148,6 +174,8 @@ def e_value_of_one_model(own: FloatArray, others: FloatArray, step: StepUp) -> F
         Scores of the other new rows, in any way that does not depend on which row of E_j is the
         new one.
     step : StepUp
+    graded : bool
+        Whether to take `graded_e_value`.
 
     Examples
     --------
@@ -156,7 +184,7 @@ def e_value_of_one_model(own: FloatArray, others: FloatArray, step: StepUp) -> F
     Fraction(4, 1)
     """
     ranks = np.searchsorted(np.sort(own), others, side="right")
-    return e_value(own, int(step.limits[step.count(ranks)]))
+    return (graded_e_value if graded else e_value)(own, int(step.limits[step.count(ranks)]))
 
 
 # --- the list ------------------------------------------------------------------------------------
