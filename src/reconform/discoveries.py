@@ -50,7 +50,7 @@ from .statistics.exact import exact_number, usual
 from .statistics.fdr import PROCEDURES, Decision, RankCounts
 from .statistics.joint import JointRanks
 from .statistics.ranks import Candidate, choice_sentence
-from .units import UnitRows
+from .units import OF_EVENTS, UnitRows
 from .weights import Weights
 
 # Rows that are described, and shown, where nobody says how many.
@@ -222,7 +222,7 @@ class BaseDiscoveries(ABC):
         windows = self.compared is not None and self.compared.units == "window"
         if self.fdr is not None or not windows or self.verdict.word == "broken":
             return ""
-        return " False events are at most as many: each has at least one false window."
+        return f" {OF_EVENTS}"
 
     @property
     def why_nothing(self) -> str | None:

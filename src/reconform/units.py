@@ -34,6 +34,8 @@ MOST_LABELS = 20
 MEAN = " mean"
 # Rows of a unit that are shown.
 MOST_SHOWN = 3
+# What a number of false windows says of events.
+OF_EVENTS = "False events are at most as many: each has at least one false window."
 BY_TIME = re.compile(rf"(.+):({'|'.join(PERIODS)})")
 
 

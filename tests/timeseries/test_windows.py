@@ -186,8 +186,14 @@ def test_the_command_line_judges_windows(tmp_path, monkeypatch):
     told = json.loads(run("detect ref.csv new.csv --time when --json").stdout)
     assert [event["begin"] for event in told["events"]] == [e.begin for e in found.events]
     assert told["flagged"] == found.count
+    assert found.explain(found.events[0].window).headline.startswith(f"Window {peak}: flagged")
     told_of = run("detect", "ref.csv", "new.csv", "--time", "when", "--explain", peak).stdout
     assert "'heat'" in told_of
+    assert f"Window {peak}: flagged" in told_of
+    assert "Nearest normal windows" in told_of
+    alarms = run("detect ref.csv new.csv --time when --false-alarms 1").stdout.splitlines()
+    assert "at most 1 of them" in alarms[1]
+    assert "False events are at most as many" in alarms[1]
     run("fit ref.csv --time when --model m.rcad")
     assert json.loads(run("score m.rcad new.csv --json").stdout)["events"] == told["events"]
     said = run("detect ref.csv new.csv --time when --window 60", code=1).stderr

@@ -556,7 +556,7 @@ def _is_largest(
     random = np.random.default_rng(0x0DE4)
     done = 0
     while done < draws:
-        step = min(max(8, 3 * done), draws - done, max(1, (1 << 15) // (len(codes) * seen.size)))
+        step = min(max(8, 3 * done), draws - done, max(1, (1 << 17) // (len(codes) * seen.size)))
         orders = np.argsort(codes + random.random((step, len(codes))), axis=1)
         if (statistic(orders).max(axis=1) >= seen.max() - 1e-9 * abs(seen.max())).any():
             return False

@@ -130,7 +130,7 @@ def fit_detector(
         )
     named = [] if reference.ids is None else reference.ids.column_names
     ids = [to_python(reference.ids.column(name)) for name in named if name != group]
-    names = [", ".join(map(str, cells)) for cells in zip(*ids, strict=True)]
+    names = [", ".join(dict.fromkeys(map(str, cells))) for cells in zip(*ids, strict=True)]
     cad.name_reference(names or range(1, len(reference) + 1))
     cad.set_params(verbose=0)
     if fitting.method == "auto":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IndexArray
 from ..assumption.closeness import in_units
+from ..assumption.verdict import of_units
 from ..detectors import NativeDetector, resolve_detector
 from ..detectors.auto import name_of
 from ..detectors.base import Attribution, by_replacing, in_shares
@@ -119,6 +120,8 @@ class Explanation:
         The nearest first.
     compared_with : str
         Which reference rows it was compared with, in a sentence.
+    units : str
+        What it is, if it is no row: "unit" or "window".
 
     Notes
     -----
@@ -135,6 +138,7 @@ class Explanation:
     carried_by: str
     nearest: tuple[NormalRow, ...]
     compared_with: str
+    units: str = field(default="", repr=False)
 
     @property
     def headline(self) -> str:
@@ -143,7 +147,8 @@ class Explanation:
         numbers = f"p = {self.p_value:.4g}"
         if self.evidence is not None:
             numbers += f", {self.evidence[0]} = {self.evidence[1]:.4g}"
-        return f"Row {self.row}: {decision} ({numbers}), ranked by {self.detector}"
+        what = (self.units or "row").capitalize()
+        return f"{what} {self.row}: {decision} ({numbers}), ranked by {self.detector}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -151,7 +156,8 @@ class Explanation:
         unusual = any(one.unusual for one in self.features)
         far = any(one.strength is not None for one in self.features)
         said = ("" if unusual else NOTHING_UNUSUAL, IN_BRACKETS if far else "", self.carried_by)
-        return (*filter(None, said), f"{self.compared_with} {CAVEAT}")
+        last = of_units(f"{self.compared_with} {CAVEAT}", self.units or "row")
+        return (*filter(None, said), last)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as what JSON can hold: an infinite number is None."""
@@ -166,8 +172,9 @@ class Explanation:
         lines = [self.headline, ""]
         lines += text_table([FEATURE_HEAD, *map(feature_cells, self.features)])
         if self.nearest:
-            lines += ["", "Nearest normal rows"]
-            lines += text_table([NEAREST_HEAD, *map(nearest_cells, self.nearest)])
+            what = self.units or "row"
+            lines += ["", f"Nearest normal {what}s"]
+            lines += text_table([(what, *NEAREST_HEAD[1:]), *map(nearest_cells, self.nearest)])
         return "\n".join([*lines, "", *self.notes])
 
     def _repr_html_(self) -> str:
@@ -353,6 +360,8 @@ class Explainer:
         Which rows of the list these are, in increasing order, if not all.
     unlisted : callable, optional
         As `labelled` wants it, for these rows.
+    units : str
+        What they are, if they are no rows.
     """
 
     known: Known
@@ -363,6 +372,7 @@ class Explainer:
     choose: Callable[[], IndexArray] | None = None
     positions: IndexArray | None = None
     unlisted: Words | None = None
+    units: str = ""
 
     def place(self, position: int) -> int | None:
         """Say where a row of the list is among the rows that are there; None if it is not."""
@@ -458,6 +468,7 @@ class Explainer:
                 )
             ),
             compared_with=self.known.sentence,
+            units=self.units,
         )
 
     # --- the nearest normal rows -----------------------------------------------------------------
@@ -709,7 +720,9 @@ def explainer_for(
         labels = set(category_columns(cad.detector))
         columns = tuple(Feature(name, () if j in labels else None) for j, name in enumerate(names))
     chosen = choose if cad.ensemble_.candidates else None
-    return Explainer(known, cad.ensemble_, resolved, columns, read, chosen, positions, unlisted)
+    units = "" if cad.state_.units is None else cad.state_.units.called
+    detectors = known, cad.ensemble_, resolved, columns
+    return Explainer(*detectors, read, chosen, positions, unlisted, units)
 
 
 def label_in(X: Any, i: int, name: str) -> str | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -49,28 +49,6 @@ class Line(NamedTuple):
     content: Content
     seal: str
     end: int
-
-
-def lines_of(file: IO[bytes], path: Path) -> Iterator[Line]:
-    """Read line after line, and stop before one that was not written to its end.
-
-    A line is on disk, with its end, before its decisions are returned; so a line without an end
-    was never acted upon, and is as good as never begun.
-    """
-    seal, end = "", 0
-    for number, raw in enumerate(file, start=1):
-        if not raw.endswith(b"\n"):
-            return
-        try:
-            line = json.loads(raw)
-            content, stated = line["content"], line["seal"]
-            seal = _seal(seal, content)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _damaged(path, number) from error
-        if seal != stated or not isinstance(content, dict):
-            raise _damaged(path, number)
-        end += len(raw)
-        yield Line(content, seal, end)
 
 
 class Journal:
@@ -116,9 +94,26 @@ class Journal:
             ) from error
 
     def lines(self) -> Iterator[Line]:
-        """Read the head and all batches from the beginning."""
-        self._file.seek(0)
-        yield from lines_of(self._file, self.path)
+        """Read the head and all batches, and stop before a line that was not written to its end.
+
+        A line is on disk, with its end, before its decisions are returned; so a line without an end
+        was never acted upon, and is as good as never begun.
+        """
+        seal, end = "", 0
+        with self.path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                if not raw.endswith(b"\n"):
+                    return
+                try:
+                    line = json.loads(raw)
+                    content, stated = line["content"], line["seal"]
+                    seal = _seal(seal, content)
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                    raise _damaged(self.path, number) from error
+                if seal != stated or not isinstance(content, dict):
+                    raise _damaged(self.path, number)
+                end += len(raw)
+                yield Line(content, seal, end)
 
     def append(self, content: Content) -> None:
         """Add a line, and return only when it is on the disk."""
@@ -433,9 +428,8 @@ class DecisionStream(ResumableStream):
     def history(self) -> Iterator[Content]:
         """Read all batches that the journal has by now, from its beginning."""
         if self._journal is not None:
-            with self._journal.path.open("rb") as file:
-                for line in islice(lines_of(file, self._journal.path), 1, self.batches + 1):
-                    yield line.content
+            for line in islice(self._journal.lines(), 1, self.batches + 1):
+                yield line.content
 
 
 class Delivery:

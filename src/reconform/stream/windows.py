@@ -11,7 +11,8 @@ import numpy as np
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError
-from ..timeseries import JOINED, WindowFeatures, WindowRows, codes_of_series, cut
+from ..timeseries import WindowFeatures, WindowRows, codes_of_series, cut
+from ..units import OF_EVENTS
 from .decisions import FalseAlarmBudget
 
 
@@ -96,10 +97,12 @@ class WindowStream:
         self._known, self._budget = known, FalseAlarmBudget(cad, false_alarms, per)
         in_rows, in_windows = f"{per:,} rows", f"{per:,} windows"
         self.guarantee = self._budget.promise.replace(in_rows, in_windows)
+        if not self._budget.withdrawn:
+            self.guarantee += f" {OF_EVENTS}"
         self.outlook = self._budget.outlook.replace("A row is", "A window is")
         self.events = 0
-        # Of every series: the event of its last flagged window, when that ended, windows since.
-        self._last: dict[int, tuple[int, float, int]] = {}
+        # Of every series: the event of its last flagged window, and when that ended.
+        self._last: dict[int, tuple[int, float]] = {}
         self._X: FloatArray = np.empty((0, len(known.columns)))
         self._seconds: FloatArray = np.empty(0)
         self._codes: IntArray = np.empty(0, dtype=np.int64)
@@ -192,15 +195,12 @@ class WindowStream:
         event = rows.event(np.array([k]), p_values)
         first, last = event.rows
         series = int(rows.series[first])
-        number, ended, since = self._last.get(series, (0, -np.inf, JOINED + 1))
+        number, ended = self._last.get(series, (0, -np.inf))
         if flagged:
-            near = (JOINED * self._known.length + 1.5) * self._known.step
-            if since > JOINED or rows.seconds[first] - ended > near:
+            if rows.seconds[first] - ended > self._known.near:
                 self.events += 1
                 number = self.events
-            self._last[series] = number, float(rows.seconds[last]), 0
-        else:
-            self._last[series] = number, ended, since + 1
+            self._last[series] = number, float(rows.seconds[last])
         return DecidedWindow(
             str(rows.names[k]),
             event.series,

@@ -144,6 +144,11 @@ class WindowFeatures(UnitFeatures):
         return self.length * self.step
 
     @property
+    def near(self) -> float:
+        """Seconds within which flagged windows are one event."""
+        return (JOINED * self.length + 1.5) * self.step
+
+    @property
     def windows(self) -> Windows:
         """How rows were cut."""
         return Windows(self.time, self.by or None, self.length)
@@ -226,13 +231,9 @@ class WindowRows(UnitRows):
         if not len(flagged):
             return []
         first, last = self.edges[:-1][flagged], self.edges[1:][flagged] - 1
-        apart = self.seconds[first[1:]] - self.seconds[last[:-1]]
-        far = apart > (JOINED * self.units.length + 1.5) * self.units.step
-        cuts = np.flatnonzero(far | (np.diff(flagged) > JOINED + 1) | self._other(first, last)) + 1
+        far = self.seconds[first[1:]] - self.seconds[last[:-1]] > self.units.near
+        cuts = np.flatnonzero(far | (np.diff(self.series[first]) != 0)) + 1
         return [self.event(some, p_values) for some in np.split(flagged, cuts)]
-
-    def _other(self, first: IndexArray, last: IndexArray) -> BoolArray:
-        return np.asarray(self.series[first[1:]] != self.series[last[:-1]])
 
     def event(self, windows: IndexArray, p_values: FloatArray) -> Event:
         """Make an event of some windows."""
