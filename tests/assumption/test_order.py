@@ -233,7 +233,9 @@ def test_files_with_and_without_a_time(here):
     for how in ("--time when", "--time when --id when", "--time rows --drop when", ""):
         how = f"{how} --window 1" if how else "--id when"
         assert findings_of(f"detect ref.csv new.csv {how} {knn}")["order"]["level"] == "broken"
-    windows = findings_of(f"detect ref.csv new.csv --id when {knn}")["order"]["advice"].split("`")[1]
+    windows = findings_of(f"detect ref.csv new.csv --id when {knn}")["order"]["advice"].split("`")[
+        1
+    ]
     assert windows.endswith("--time when --window 10")
     said = run(windows.removeprefix("reconform ")).stdout.splitlines()
     assert "of 30 windows flagged" in said[0], said

@@ -93,7 +93,7 @@ def test_python_is_told_of_parameters(tmp_path):
          "split on 3 splits has no ranks within groups"),
         (["detect", "--method", "split", "--set", "repeats=3"], "use --set repeats=1, or one"),
         (["fit", "--group", "g", "--anomalies", "new.csv"], "known --anomalies do not go with"),
-        (["stream", "--by", "windows"], "smaller windows, or a higher --fdr"),
+        (["stream", "--by", "windows"], "fewer new rows at a time, or a higher --fdr"),
     ],
 )  # fmt: skip
 def test_the_command_line_speaks_no_python(arguments, spoken, here, rng):
