@@ -27,16 +27,16 @@ REFERENCE = {
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
     "modules": 140,
-    "lines of code": 30_850,
+    "lines of code": 30_830,
     "functions over 80 lines": 0,
     "lines of tests": 26_900,
     "words in docs": 44_900,
     "words in docs, beside reference and proofs": 25_000,
-    "fit, discover, print: functions": 484,
+    "fit, discover, print: functions": 480,
     "fit, discover, print: outside detectors/": 274,
-    "fit, discover, print: modules": 61,
-    "detect --report: functions": 780,
-    "detect --report: modules": 84,
+    "fit, discover, print: modules": 60,
+    "detect --report: functions": 745,
+    "detect --report: modules": 82,
 }
 
 _DEFAULT = """

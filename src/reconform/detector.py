@@ -34,7 +34,7 @@ from .detectors.prepare import Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .display import details, facts_html, one_line
 from .ensemble import Ensemble
-from .ensemble.grouped import GroupedEnsemble, refuse_copies, without_anomalies
+from .ensemble.grouped import GroupedEnsemble, refuse_copies
 from .errors import (
     ReconformError,
     ReferenceWarning,
@@ -570,7 +570,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         if most is None or m <= most:
             return self
         if self._large is None:
-            chooses = bool(without_anomalies(self.ensemble_).candidates)
+            chooses = bool(self.ensemble_.bare.candidates)
             method = BySize().method_for(self.plan_.n, m, uses_batch=chooses)
             split = clone(self).set_params(method=method)
             _LOG.info("%d new rows are too many for full: fitting %r instead", m, split.method)

@@ -27,7 +27,6 @@ from .ensemble.grouped import (
     OnePerGroup,
     WithAnomalies,
     joined_calibration,
-    without_anomalies,
 )
 from .ensemble.refitting import OneModel
 from .ensemble.split_choice import SplitChoice
@@ -85,7 +84,7 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
     Rows that are judged `alone`, one by one, are left to the first of a choice of detectors.
     """
     given = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
-    one = without_anomalies(given)
+    one = given.bare
     if alone and isinstance(one, FullChoice | SplitChoice):
         one = one.fitted[0]
     found = guarantee_of(

@@ -273,6 +273,11 @@ class Ensemble(ABC):
         return "alone"
 
     @property
+    def bare(self) -> Ensemble:
+        """The same without known anomalies."""
+        return self
+
+    @property
     def candidates(self) -> tuple[str, ...]:
         """The detectors that a list chooses from; none where there is only one."""
         return ()

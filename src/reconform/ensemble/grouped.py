@@ -284,6 +284,11 @@ class WithAnomalies(Ensemble):
     anomalies: FloatArray
 
     @property
+    def bare(self) -> Ensemble:
+        """What they stand beside."""
+        return self.inner
+
+    @property
     def calibration(self) -> Calibration:  # type: ignore[override]
         """As without anomalies."""
         return self.inner.calibration
@@ -328,11 +333,6 @@ class WithAnomalies(Ensemble):
     def _beside(self, X: FloatArray) -> FloatArray:
         both: FloatArray = stacked(X, self.anomalies)
         return both
-
-
-def without_anomalies(ensemble: Ensemble) -> Ensemble:
-    """Return an ensemble as it is without known anomalies beside it."""
-    return ensemble.inner if isinstance(ensemble, WithAnomalies) else ensemble
 
 
 def refuse_copies(anomalies: FloatArray, reference: FloatArray) -> None:

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ...arrays import FloatArray, IndexArray, RankArray
 from ...ensemble import AugmentedScores, Ensemble, blocks_of, reference_calibration
 from ...errors import ReconformError, check_count
 from ...methods import Plan
@@ -167,12 +167,10 @@ class FullContrast(Ensemble):
         model, reference = self.model, self._by_feature
         queries, squares = np.ascontiguousarray(X), model.neighbours(X)
         at_most, below = np.empty((2, len(X)), dtype=np.int64)
-        near, ks = model.near, model.ks
-
-        def kernel(start: int, stop: int) -> None:
-            rank_alone(queries, reference, near, squares, ks, start, stop, at_most, below)
-
-        run_blocks(kernel, len(X), n_jobs=model.n_jobs)
+        known = reference, model.near, squares, model.ks
+        run_blocks(
+            partial(rank_alone, queries, *known, at_most, below), len(X), n_jobs=model.n_jobs
+        )
         return Ranks(at_most, below if strictly else None, model.score(squares))
 
     def batch_ranks(
@@ -209,11 +207,9 @@ class FullContrast(Ensemble):
         X = np.ascontiguousarray(X)
         tables = self._tables(X)
         at_most, below = np.empty((2, len(rows)), dtype=np.int64)
-        clustered, ks = np.empty(len(rows), dtype=np.bool_), self.model.ks
-
-        def kernel(start: int, stop: int) -> None:
-            rank_batch(X, rows, *tables, ks, limits, start, stop, at_most, below, clustered)
-
+        clustered = np.empty(len(rows), dtype=np.bool_)
+        found = at_most, below, clustered
+        kernel = partial(rank_batch, X, rows, *tables, self.model.ks, limits, *found)
         run_blocks(kernel, len(rows), n_jobs=self.model.n_jobs)
         scores = self.model.score(tables[3][rows])
         return Ranks(at_most, below if strictly else None, scores, clustered=clustered)
@@ -243,15 +239,8 @@ class FullContrast(Ensemble):
         for block in blocks_of(rows, n + m):
             own, others = np.empty((len(block), n + 1)), np.empty((len(block), m))
             clustered = np.empty(len(block), dtype=np.bool_)
-
-            def kernel(
-                start: int,
-                stop: int,
-                block: IndexArray = block,
-                out: tuple[FloatArray, FloatArray, BoolArray] = (own, others, clustered),
-            ) -> None:
-                augmented_batch(X, block, *tables, ks, limits, use, start, stop, *out)
-
+            found = own, others, clustered
+            kernel = partial(augmented_batch, X, block, *tables, ks, limits, use, *found)
             run_blocks(kernel, len(block), n_jobs=self.model.n_jobs)
             yield AugmentedScores(block, own, others, clustered)
 

@@ -78,10 +78,10 @@ def rank_alone(
     d_in_d: FloatArray,
     t_in_d: FloatArray,
     ks: RankArray,
-    start: int,
-    stop: int,
     at_most: RankArray,
     below: RankArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Rank new rows ``start`` to ``stop`` by their distance to reference rows, each by itself.
 
@@ -222,11 +222,11 @@ def rank_batch(
     t_in_t: FloatArray,
     ks: RankArray,
     limits: FloatArray,
-    start: int,
-    stop: int,
     at_most: RankArray,
     below: RankArray,
     clustered: BoolArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Rank some new rows by contrast, or alone where there are clusters.
 
@@ -281,11 +281,11 @@ def augmented_batch(
     ks: RankArray,
     limits: FloatArray,
     use: bool,
-    start: int,
-    stop: int,
     own: FloatArray,
     others: FloatArray,
     clustered: BoolArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Score D and all new rows with new row j among D and not among the new ones, for some j.
 

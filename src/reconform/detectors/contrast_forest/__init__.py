@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -109,10 +109,7 @@ class PoolForest:
         cuts, keys = np.empty((trees, most, tried)), np.empty((trees, most), dtype=np.uint64)
         votes = np.zeros((trees, rows), dtype=np.int32)
         given = self.X, self._is_new, order, self._sizes, self.seeds, LEAST, self._weights
-
-        def kernel(start: int, stop: int) -> None:
-            grow_trees(*given, nodes, cuts, keys, votes, start, stop)
-
+        kernel = partial(grow_trees, *given, nodes, cuts, keys, votes)
         run_blocks(kernel, trees, n_jobs=self.n_jobs)
         return order, nodes, cuts, keys, votes
 
@@ -157,11 +154,8 @@ class PoolForest:
         order, nodes, cuts, keys, votes = self._grown
         out = np.empty((len(rows), len(self.X)), dtype=np.int64)
         given = self.X, self._is_new, self.hit, order, self._sizes, LEAST, self._weights
-        places = rows + self.n
-
-        def kernel(start: int, stop: int) -> None:
-            votes_in_worlds(*given, nodes, cuts, keys, votes, self._sums, places, start, stop, out)
-
+        grown = nodes, cuts, keys, votes, self._sums
+        kernel = partial(votes_in_worlds, *given, *grown, rows + self.n, out)
         run_blocks(kernel, len(rows), n_jobs=self.n_jobs)
         return out
 

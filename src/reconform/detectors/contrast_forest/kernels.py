@@ -182,7 +182,7 @@ def grow_trees(
 def votes_in_worlds(
     X: FloatArray, is_new: BoolArray, hit: BoolArray, order: Int32Array, sizes: IntArray,
     least: int, weights: FloatArray, nodes: Int32Array, cuts: FloatArray, keys: UInt64Array,
-    votes: Int32Array, sums: IntArray, rows: IndexArray, start: int, stop: int, out: IntArray,
+    votes: Int32Array, sums: IntArray, rows: IndexArray, out: IntArray, start: int, stop: int,
 ) -> None:  # fmt: skip
     """Write the votes for all rows in the worlds of ``rows[start:stop]``: (rows, pool).
 
