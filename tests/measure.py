@@ -27,7 +27,7 @@ REFERENCE = {
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
     "modules": 140,
-    "lines of code": 30_830,
+    "lines of code": 30_860,
     "functions over 80 lines": 0,
     "lines of tests": 26_900,
     "words in docs": 44_900,
