@@ -11,11 +11,8 @@ from typing import Any
 
 from .errors import ExtraImportError
 
-# How a package is called, where its module has another name.
-CALLED = {"dask": "Dask"}
 
-
-def extra(module: str, group: str | None, purpose: str, *, instead: str = "") -> ModuleType:
+def extra(module: str, group: str | None, purpose: str) -> ModuleType:
     """Import a package that is optional, or say what it is for and how to get it.
 
     Parameters
@@ -26,8 +23,6 @@ def extra(module: str, group: str | None, purpose: str, *, instead: str = "") ->
         The optional dependencies of reconform that it belongs to; None for a package of its own.
     purpose : str
         Beginning of the sentence: what needs it.
-    instead : str
-        What does without it, as a sentence of its own.
 
     Returns
     -------
@@ -51,11 +46,9 @@ def extra(module: str, group: str | None, purpose: str, *, instead: str = "") ->
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        root = module.split(".")[0]
-        package = CALLED.get(root, root)
+        package = module.split(".")[0]
         what = package if group is None else f"'reconform[{group}]'"
-        sentence = f"{purpose} needs {package}: pip install {what}. {instead}"
-        raise ExtraImportError(sentence.rstrip()) from error
+        raise ExtraImportError(f"{purpose} needs {package}: pip install {what}.") from error
 
 
 def installed(package: str, *, otherwise: str) -> str:

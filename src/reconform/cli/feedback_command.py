@@ -19,7 +19,7 @@ from ..cleaning import review, to_look_at
 from ..detector import ConformalDetector
 from ..display import percent
 from ..errors import ReconformError
-from ..files import Layout, Table, check_output
+from ..files import Table, check_output
 from ..files.formats import is_standard, layout_like
 from ..files.marks import read_marks, reference_rows, review_table, rows_with_keys
 from ..files.writing import open_output
@@ -27,7 +27,6 @@ from ..frames import stacked
 from ..reporting import write_page
 from ..reporting.record import record as record_of_runs
 from ..reporting.record import render_record
-from ..rule import Rule
 from ..tables import Feature
 from ..tables.cells import to_python
 from ..updating import Looked, reference_of, updated
@@ -92,10 +91,14 @@ def clean(
             "every row."
         )
     (known,) = files.layouts(reference)
-    output, layout = (
-        reviewing["output"],
-        _checked(reference, known, reviewing, columns, files, voice),
-    )
+    output, over, layout = reviewing["output"], reviewing["overwrite"], None
+    inputs = {"REFERENCE": reference, **{f"--marks {path}": path for path in columns.marks}}
+    check_separate({"--output": output}, inputs)
+    if output is not None:
+        if is_standard(output):
+            voice.leave_stdout_to_data()
+        layout = files.output_layout(output) or layout_like(reference, known, output)
+        check_output(output, layout=layout, overwrite=over)
     table = read_rows(voice, reference, known, files.id_columns, columns)
     cad = fit_detector(voice, table, fitting, columns.group, columns.time)
     with voice.last_words(), parallel(fitting.jobs):
@@ -122,7 +125,6 @@ def clean(
         voice.say(CAPTION, style="dim")
         if output is not None:
             written = review_table(reference, known, rows, {**numbers, "most_unusual": unusual})
-            over = reviewing["overwrite"]
             # A person opens it in a spreadsheet.
             options = {"layout": layout, "overwrite": over, "safe_cells": True}
             with open_output(output, written.schema, **options) as write:
@@ -153,27 +155,6 @@ def clean(
 def _ids(table: Table, positions: Any) -> dict[str, list[Any]]:
     names = [] if table.ids is None else table.ids.column_names
     return {name: to_python(table.ids.column(name).take(positions)) for name in names}
-
-
-def _checked(
-    reference: str,
-    known: Layout,
-    reviewing: dict[str, Any],
-    columns: Columns,
-    files: Files,
-    voice: Voice,
-) -> Layout | None:
-    """Refuse what cannot be written, or would replace an input; say how the output is laid out."""
-    output = reviewing["output"]
-    inputs = {f"--marks {path}": path for path in columns.marks}
-    check_separate({"--output": output}, {"REFERENCE": reference, **inputs})
-    if output is None:
-        return None
-    if is_standard(output):
-        voice.leave_stdout_to_data()
-    layout = files.output_layout(output) or layout_like(reference, known, output)
-    check_output(output, layout=layout, overwrite=reviewing["overwrite"])
-    return layout
 
 
 @dataclass(frozen=True)
@@ -250,7 +231,7 @@ def update(model: str, updating: Updating, loading: dict[str, Any], voice: Voice
     known = remembered(info)
     with voice.last_words(), parallel(loading["jobs"]):
         cad = models.load(model, trusted=loading["trust_objects"])
-        features, ids = (None, ()) if known is None else (known.features, known.id_columns)
+        features, ids = known.features, known.id_columns
         looked = Looked.merged(
             [
                 read_marks(path).looked_at(cad, features=features, id_columns=ids, rows=rows)
@@ -262,7 +243,7 @@ def update(model: str, updating: Updating, loading: dict[str, Any], voice: Voice
         normal, left_out = _normal(cad, updating, looked, features, ids)
         reference = None
         if updating.reference is not None or reference_of(cad) is None:
-            source = updating.reference or (None if known is None else known.reference)
+            source = updating.reference or known.reference
             reference = reference_rows(cad, source, features)
         voice.step("Fitting")
         with voice.gathering_warnings():
@@ -278,7 +259,7 @@ def update(model: str, updating: Updating, loading: dict[str, Any], voice: Voice
         models.save(again, updating.output, extras=info.extras)
         change = again.state_.updates[-1]
         voice.say(str(change), style="bold")
-        rule = (Rule() if known is None else known.deciding.rule).resolved(again)
+        rule = known.deciding.rule.resolved(again)
         level = percent(float(rule.level)) if rule.false_alarms is None else f"{rule.level}"
         claim = rule.claim(again)
         voice.say(claim.promise(level, "the flagged rows"))

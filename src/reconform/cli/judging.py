@@ -27,7 +27,7 @@ from ..files import Table, check_output, open_batches, result
 from ..files.formats import is_standard
 from ..files.judge import FileDiscoveries, ReadOptions, WriteOptions, judge_file
 from ..reporting import render, write_page
-from ..reporting.words import shorten
+from ..reporting.words import counted, shorten
 from ..statistics.bounds import false_discovery_table
 from ..tables.cells import labels_in, to_python
 from ..timeseries import WindowRows
@@ -271,7 +271,7 @@ def _write_page(
     found = judgement.to_discoveries()
     if judgement.rows is None and found.explainer is not None:
         voice.warn(
-            f"The report names unusual features of the first {_counted(len(judgement.listed))} "
+            f"The report names unusual features of the first {counted(len(judgement.listed))} "
             f"only: {path} has more than {MOST_CELLS:,} cells."
         )
     labels: Any = range(1, found.tested + 1) if found.index is None else found.index
@@ -320,7 +320,7 @@ def _tell(voice: Voice, judgement: FileDiscoveries) -> None:
         voice.say(f"Flagged by group: {'; '.join([*each[:MOST_SHOWN], *more])}.")
     if judgement.missing:
         counts = judgement.missing.items()
-        said = ", ".join(f"{name!r} in {_counted(count)}" for name, count in counts)
+        said = ", ".join(f"{name!r} in {counted(count)}" for name, count in counts)
         voice.say(f"Missing values, imputed: {said}.")
 
 
@@ -354,7 +354,7 @@ def _tell_rows(
     events, units = judgement.events, judgement.units
     if events:
         voice.say()
-        voice.say(f"{_counted(len(events), 'event')}:", style="bold")
+        voice.say(f"{counted(len(events), 'event')}:", style="bold")
         for event in events[:MOST_SHOWN]:
             voice.say(f"  {printable(event.sentence)}")
     voice.say()
@@ -368,10 +368,6 @@ def _tell_rows(
     left = judgement.count - len(listed.rows)
     if left > 0 and not first:
         voice.say(f"... and {left:,} more; --output FILE --only-anomalies writes them all.")
-
-
-def _counted(count: int, what: str = "row") -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _row_said(row: Mapping[str, Any]) -> str:

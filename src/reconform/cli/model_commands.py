@@ -53,13 +53,15 @@ OURS = "command line"
 class Remembered:
     """The options of `fit` that hold for every run with the model, unless they are given again.
 
+    A model that was saved in Python remembers none.
+
     Attributes
     ----------
-    detector : str
+    detector : str or None
         As it was given; the model itself has what became of it.
-    features : tuple of Feature
+    features : tuple of Feature or None
         The columns, with the labels of categories.
-    reference : str
+    reference : str or None
         The file of normal rows.
     id_columns : tuple of str
         Columns that name the rows.
@@ -73,9 +75,9 @@ class Remembered:
         The column of units.
     """
 
-    detector: str
-    features: tuple[Feature, ...]
-    reference: str
+    detector: str | None = None
+    features: tuple[Feature, ...] | None = None
+    reference: str | None = None
     id_columns: tuple[str, ...] = ()
     deciding: Deciding = field(default_factory=Deciding)
     group: str | None = None
@@ -92,20 +94,17 @@ class Remembered:
         """How the reference was read and used, as options are typed: for advised commands."""
         typed: dict[str, Any] = {"reference": self.reference, "detector": self.detector}
         if self.unit is None:  # whose features are made of other columns
-            names = list(dict.fromkeys(f.column for f in self.features))
+            names = list(dict.fromkeys(f.column for f in self.features or ()))
             typed["columns"] = [names_typed(names)]
         typed |= {"method": method} if method in ("full", "split") else {}
         typed |= {"id_columns": [names_typed(self.id_columns)]} if self.id_columns else {}
         return typed | self.aside
 
 
-def remembered(info: ModelInfo) -> Remembered | None:
-    """Read what `reconform fit` noted in a model; None for a model that was saved in Python.
-
-    Anything that we would not have written is refused.
-    """
+def remembered(info: ModelInfo) -> Remembered:
+    """Read what `reconform fit` noted in a model; refuse what it would not have written."""
     if OURS not in info.extras:
-        return None
+        return Remembered()
     with refusing(info.path, "its notes are not those of reconform fit"):
         return NOTES.read(info.extras[OURS], Reader.of_json())  # type: ignore[no-any-return]
 
@@ -311,15 +310,14 @@ def _move(
     """Put a model in the place of another one, with the rows that it was asked about."""
     known, keep = remembered(info), moving.keep
     assert keep is not None
-    features, ids = (None, ()) if known is None else (known.features, known.id_columns)
     again = moved_by(
         cad,
         judged,
         keep,
         moving.marks,
-        features=features,
-        id_columns=ids,
-        reference=None if known is None else known.reference,
+        features=known.features,
+        id_columns=known.id_columns,
+        reference=known.reference,
     )
     models.save(again, info.path, overwrite=True, extras=info.extras)
     return again.state_.updates[-1].to_dict()
@@ -457,23 +455,18 @@ def judge_with(
 ) -> tuple[ConformalDetector, FileDiscoveries, Callable[[], dict[str, Any]]]:
     """Load a model and judge a file with it, as `judge`, by what the model remembers."""
     cad = models.load(info.path, trusted=loading["trust_objects"])
-    group, ids = loading["group"], files.id_columns
     known = remembered(info)
-    by_model = () if known is None or ids else known.id_columns
-    if known is not None:
-        ids = ids or known.id_columns
-        deciding = deciding.over(known.deciding)
-        group = group or known.group
+    by_model = () if files.id_columns else known.id_columns
+    ids, deciding = files.id_columns or known.id_columns, deciding.over(known.deciding)
+    if known.reference is not None:
         method = None if one_line(info.method) == "auto" else cad.plan_.scheme
         click.get_current_context().meta[MODEL] = known.typed(method)
     (layout,) = files.layouts(new)
-    features = None if known is None else known.features
-    time = loading["time"] or (None if known is None else known.time)
-    unit = loading["unit"] or (None if known is None else known.unit)
+    group, time, unit = (loading[one] or getattr(known, one) for one in ("group", "time", "unit"))
     if unit is not None:  # which name themselves
         ids = tuple(dict.fromkeys((unit, *ids)))
     read = ReadOptions(
-        features,
+        known.features,
         ids,
         layout,
         wanted=writing.wanted(ids),
@@ -510,7 +503,7 @@ def _lines(info: ModelInfo) -> list[str]:
     """What is in a model, and what runs with it take up."""
     known = remembered(info)
     lines = [in_options(str(info)), f"  columns: {_columns(info, known)}"]
-    if known is not None:
+    if known.reference is not None:
         lines.append(f"  made by reconform fit of {known.reference}, {known.detector}")
         lines.append(f"  remembers {_said(known)}".removesuffix("remembers "))
     return lines
@@ -526,9 +519,9 @@ def _said(known: Remembered) -> str:
     )
 
 
-def _columns(info: ModelInfo, known: Remembered | None) -> str:
+def _columns(info: ModelInfo, known: Remembered) -> str:
     named = [Feature(name) for name in info.feature_names or ()]
-    features = named if known is None else known.features
+    features = named if known.features is None else known.features
     names = [
         f.name if f.labels is None else f"{f.name} ({len(f.labels):,} labels)" for f in features
     ]

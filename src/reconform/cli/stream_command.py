@@ -20,6 +20,7 @@ from ..detector import ConformalDetector
 from ..errors import InputError
 from ..files.judge import features_of
 from ..files.lines import DELIMITERS, LABEL, Block, LineReader, blocks_of_lines
+from ..reporting.words import counted
 from ..rule import Rule
 from ..statistics.fdr import counted_names
 from ..stream import (
@@ -142,7 +143,7 @@ class Incoming:
     def reader(self, cad: ConformalDetector, info: models.ModelInfo) -> LineReader:
         """What turns lines into rows of this model."""
         known = remembered(info)
-        ids = self.id_columns or (() if known is None else known.id_columns)
+        ids = self.id_columns or known.id_columns
         for name in ids:
             if name in WORDS:
                 raise click.UsageError(
@@ -150,7 +151,7 @@ class Incoming:
                     "key in the rows."
                 )
         return LineReader(
-            features_of(cad, None if known is None else known.features),
+            features_of(cad, known.features),
             ids,
             format=self.format,
             allow_missing=bool(get_tags(cad).input_tags.allow_nan),
@@ -219,7 +220,8 @@ def stream(
     written as soon as they arrive. A model of windows (fit --time) gives one line per window when
     it is complete. Messages go to standard error.
     """
-    source = _standard_input()
+    if sys.stdin is None:
+        raise OSError(f"{LABEL}: it is closed, so no rows can be read.")
     if sys.stdout is None:
         raise OSError(f"{STDOUT}: it is closed, so decisions cannot be written.")
     around = {"MODEL": model, "standard input": "-", STDOUT: "/dev/stdout"}
@@ -238,15 +240,8 @@ def stream(
                     decisions = stack.enter_context(closing(flagging.make(cad, journal)))
                 run = _Rows(decisions, reader, voice, incoming)
             with suppress(BrokenPipeError):  # nobody reads any more: that is the end
-                run.to_the_end(source)
+                run.to_the_end(sys.stdin.buffer)
             voice.note(str(run))
-
-
-def _standard_input() -> IO[bytes]:
-    if sys.stdin is None:
-        raise OSError(f"{LABEL}: it is closed, so no rows can be read.")
-    buffer: IO[bytes] = sys.stdin.buffer
-    return buffer
 
 
 class _Run:
@@ -340,7 +335,7 @@ class _Windows(_Run):
     def __str__(self) -> str:
         return (
             f"{self.rows:,} rows in {self.windows:,} windows decided, {self.stream.events:,} "
-            f"events; {_counted(self.skipped, 'line')} skipped."
+            f"events; {counted(self.skipped, 'line')} skipped."
         )
 
 
@@ -383,9 +378,5 @@ class _Rows(_Run):
         self.write(told)
 
     def __str__(self) -> str:
-        rows, lines = _counted(self.rows, "row"), _counted(self.skipped, "line")
+        rows, lines = counted(self.rows, "row"), counted(self.skipped, "line")
         return f"{rows} decided, {self.flagged:,} flagged; {lines} skipped."
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"

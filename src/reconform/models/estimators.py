@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import io
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -341,25 +340,20 @@ def _skops(doing: str) -> ModuleType:
 
 
 def dump_foreign(thing: Any) -> tuple[bytes, list[str]]:
-    """Write an object; refuse one that could not be found again by the names of its types.
+    """Write an object, and refuse one that cannot be made again.
 
     Returns what skops made of it, not compressed, and the types and functions in it.
     """
     io_ = _skops("saving")
-    name = type(thing).__name__
     try:
         data: bytes = io_.dumps(thing)
-        types = types_in(data)
+        make_foreign([data])
+        return data, types_in(data)
     except Exception as error:
-        raise ReconformError(f"{name} cannot be saved: {error}") from error
-    lost = [known for known in types if not _can_be_found(known)]
-    if lost:
         raise ReconformError(
-            f"{name} cannot be saved: it contains {', '.join(lost)}, which cannot be found again "
-            "by name. Lambdas, and functions and classes made inside a function, have no place in "
-            "a model file; define them in a module."
-        )
-    return data, types
+            f"{type(thing).__name__} cannot be saved: {error}. Lambdas, and functions and classes "
+            "made inside a function, cannot be found again by name; define them in a module."
+        ) from error
 
 
 def types_in(data: bytes) -> list[str]:
@@ -380,17 +374,6 @@ def types_in(data: bytes) -> list[str]:
         if isinstance(node, dict | list):
             waiting.extend(node.values() if isinstance(node, dict) else node)
     return sorted(found)
-
-
-def _can_be_found(name: str) -> bool:
-    parts = name.split(".")
-    for cut in range(len(parts) - 1, 0, -1):
-        thing: Any = sys.modules.get(".".join(parts[:cut]))
-        if thing is not None:
-            for part in parts[cut:]:
-                thing = getattr(thing, part, None)
-            return thing is not None
-    return False
 
 
 def refuse_foreign(types: Sequence[str], *, path: str | Path) -> NoReturn:

@@ -34,7 +34,7 @@ from ..display import percent
 from ..errors import InputError
 from ..files.marks import MarkFile
 from . import policy
-from .words import shorten
+from .words import counted, shorten
 
 CONFIDENCE = 0.95
 # Of the means that an interval is made of.
@@ -293,13 +293,13 @@ class TrackRecord:
     def sentences(self) -> list[str]:
         """The record in words: what happened, the rate, the pooled share, whether to fit again."""
         if not self.runs:
-            return [f"{_count(self.failed, 'run')} failed, and no other is there."]
+            return [f"{counted(self.failed, 'run')} failed, and no other is there."]
         first, last = self.runs[0].day, self.runs[-1].day
         when = f"on {first}" if first == last else f"from {first} to {last}"
-        failed = f"; {_count(self.failed, 'other run')} failed" if self.failed else ""
+        failed = f"; {counted(self.failed, 'other run')} failed" if self.failed else ""
         unsure = f", and unsure about {self.total('unsure'):,}" if self.total("unsure") else ""
         happened = (
-            f"{_count(len(self.runs), 'run')} {when}{failed}: {self.total('flagged'):,} of "
+            f"{counted(len(self.runs), 'run')} {when}{failed}: {self.total('flagged'):,} of "
             f"{self.total('rows'):,} rows flagged, {self.total('looked'):,} of them judged by a "
             f"person, who calls {self.total('false'):,} false{unsure}."
         )
@@ -311,7 +311,7 @@ class TrackRecord:
         mean, low, high = self.running[-1]
         said = (
             f"Observed false discovery rate: {_percent(mean)}, the mean over "
-            f"{_count(len(self.counted), 'run')} (between {_percent(low)} and {_percent(high)} "
+            f"{counted(len(self.counted), 'run')} (between {_percent(low)} and {_percent(high)} "
             f"with {percent(CONFIDENCE)} confidence, if whom one looked at does not depend on what "
             "they are)"
         )
@@ -460,10 +460,6 @@ def _moved(first: Mapping[str, Sequence[float]], now: Mapping[str, Sequence[floa
     return min(max(found), 1e6)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _percent(share: float) -> str:
     """Round for reading."""
     return percent(round(share, 3))
@@ -485,12 +481,9 @@ def render_record(record: TrackRecord, title: str) -> str:
     style = (web / "style.css").read_text("utf-8")
     happened, *said = record.sentences
     rate = record.running[-1][0] if record.running and record.total("looked") else None
+    shown = ("none" if one is None else _percent(one) for one in (rate, record.promised))
     numbers = (
-        ("none" if rate is None else percent(round(rate, 3)), "observed false discovery rate"),
-        (
-            "none" if record.promised is None else percent(round(record.promised, 3)),
-            "promised at most",
-        ),
+        *zip(shown, ("observed false discovery rate", "promised at most"), strict=True),
         (f"{len(record.runs):,}", "runs"),
         (f"{record.total('flagged'):,}", "rows flagged"),
         (f"{record.total('looked'):,}", "of them judged"),
@@ -560,7 +553,7 @@ def _rates(record: TrackRecord, places: dict[int, float]) -> list[str]:
     if record.promised is not None:
         at = y(record.promised)
         drawn.append(f'<line class="even" x1="{LEFT}" x2="{RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        drawn.append(_label(RIGHT, at - 4, f"promised {percent(round(record.promised, 3))}", "end"))
+        drawn.append(_label(RIGHT, at - 4, f"promised {_percent(record.promised)}", "end"))
     return drawn
 
 

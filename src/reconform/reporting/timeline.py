@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IndexArray
 from ..timeseries import Event, WindowRows
-from .words import shorten, small_table
+from .words import counted, shorten, small_table
 
 MOST_EVENTS, MOST_LINES, LONGEST = 100, 8, 80
 # A picture has so many points across, each the mean of its rows.
@@ -26,7 +26,7 @@ def events_section(rows: WindowRows, events: list[Event]) -> str:
     pictures = "".join(_picture(rows, events, k, j) for k, j in _shown(rows, events))
     return (
         '\n<section id="events" aria-labelledby="events-title">\n'
-        f'  <h2 id="events-title">{len(events):,} event{"s" * (len(events) != 1)}</h2>\n'
+        f'  <h2 id="events-title">{counted(len(events), "event")}</h2>\n'
         f"{table if events else ''}{left}{pictures}"
         '  <p class="small">Flagged windows that are neighbours are one event, shaded. The band is '
         "what was forecast from the rows before, with three times what forecasts usually miss."

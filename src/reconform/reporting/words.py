@@ -48,6 +48,17 @@ def shorten(text: str, longest: int) -> str:
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"
 
 
+def counted(number: int, what: str = "row") -> str:
+    """Say how many there are.
+
+    Examples
+    --------
+    >>> counted(1), counted(1200, "event")
+    ('1 row', '1,200 events')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def number(value: float) -> float | str:
     """Round for showing; JSON has no infinity, so that is a text.
 
