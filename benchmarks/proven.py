@@ -8,9 +8,11 @@
 
 Contenders see the same draws: reference rows, new rows of which a tenth are anomalies, level 0.1,
 and a seed that is the number of the draw. Rows marked * have no theorem for the list and stand
-there to compare with: full with Benjamini-Hochberg. Contenders of fcnd 0.1.2 take one fit on
+there to compare with: full with Benjamini-Hochberg, 10 folds of nonconform 2.0.0, and what PyOD
+calls an outlier at its own threshold (a tenth of the reference). Split is half of the reference in
+nonconform; detectors are PyOD's. Contenders of fcnd 0.1.2 take one fit on
 reference and new rows together ("in-sample"), with the settings of its README, its own learners
-and ours wrapped; they are left out, with a word, where fcnd is not installed (`make bench` has it).
+and ours wrapped. Packages that are not installed are left out, with a word (`make bench` has them).
 A cell is the mean over draws of power and of the false discovery proportion; ± is the standard
 error of the latter. Seconds are those of one list, fit included.
 """
@@ -102,6 +104,39 @@ def fcnd(kind: str, names: list[str]) -> Contender:
     return find
 
 
+# --- nonconform and PyOD -------------------------------------------------------------------------
+
+
+def pyod(name: str, seed: int) -> object:
+    from importlib import import_module
+
+    kind = getattr(import_module(f"pyod.models.{name.lower()}"), name)
+    return kind(random_state=seed) if name == "IForest" else kind()
+
+
+def nonconform(name: str, method: str) -> Contender:
+    def find(reference: np.ndarray, new: np.ndarray, seed: int) -> Mask:
+        import logging
+
+        from nonconform import ConformalDetector, CrossValidation, Split
+
+        logging.getLogger("nonconform").setLevel(logging.ERROR)
+        half = Split(n_calib=len(reference) // 2)
+        strategy = half if method == "split" else CrossValidation(10, mode="plus")
+        theirs = ConformalDetector(pyod(name, seed), strategy=strategy, seed=seed)
+        return np.asarray(theirs.fit(reference).select(new, alpha=LEVEL))
+
+    return find
+
+
+def threshold(name: str) -> Contender:
+    def find(reference: np.ndarray, new: np.ndarray, seed: int) -> Mask:
+        fitted = pyod(name, seed).fit(reference)  # type: ignore[attr-defined]
+        return np.asarray(fitted.predict(new)) == 1
+
+    return find
+
+
 CONTENDERS: dict[str, Contender] = {
     "auto, full, BH *": ours("auto", "full", "nominal"),
     "auto, full, certified": ours("auto", "full", "proven"),
@@ -115,6 +150,11 @@ CONTENDERS: dict[str, Contender] = {
     "inne, full, BH *": ours("inne", "full", "nominal"),
     "inne, full, certified": ours("inne", "full", "proven"),
     "inne, split": ours("inne", "split", "proven"),
+    "nonconform, KNN, split": nonconform("KNN", "split"),
+    "nonconform, KNN, 10 folds *": nonconform("KNN", "folds"),
+    "nonconform, IForest, split": nonconform("IForest", "split"),
+    "PyOD, KNN, threshold *": threshold("KNN"),
+    "PyOD, IForest, threshold *": threshold("IForest"),
     "FCND, its forest": fcnd("FCND", ["IsoForestLearner"]),
     "FCND, its SVM": fcnd("FCND", ["OneClassSVMLearner"]),
     "FCND, our knn": fcnd("FCND", ["knn"]),
@@ -155,10 +195,12 @@ def measure(
     """Go through contenders and data sets, and print a Markdown table row by row."""
     warnings.simplefilter("ignore")
     chosen = {title: find for title, find in CONTENDERS.items() if only in title}
-    if find_spec("fcnd") is None:
-        left_out = [title for title in chosen if "FCND" in title]
-        chosen = {title: find for title, find in chosen.items() if title not in left_out}
-        print(f"fcnd is not installed: left out {', '.join(left_out) or 'nothing'}\n")
+    for package in ("nonconform", "pyod", "fcnd"):
+        if find_spec(package) is None:
+            others = {k: v for k, v in chosen.items() if package not in k.lower()}
+            if others != chosen:
+                print(f"{package} is not installed: left out {', '.join(chosen.keys() - others)}\n")
+            chosen = others
     print(f"Power / FDR ± standard error; {draws} draws, {sets} test sets each, level {LEVEL}\n")
     heads = ["list", *datasets, "mean power", "mean FDR", "s per list, largest"]
     print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|", flush=True)

@@ -1,10 +1,12 @@
 """Compiled code where its cache cannot be written, is damaged, or does not fit on the disk."""
 
 import os
+import pickle
 import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,52 @@ def test_cache_files_that_are_cut_short(copy, good, tmp_path, suffix, share):
         os.truncate(file, int(share * size))
     assert run(copy, NUMBA_CACHE_DIR=str(place)) == (result, [])
     assert {file: file.stat().st_size for file in whole} == whole, "they are whole again"
+
+
+@pytest.mark.parametrize("other", ["version of Numba", "processor"])
+def test_a_cache_of_another_machine(copy, good, tmp_path, other):
+    """It is neither used nor in the way: an image that was warmed elsewhere, an upgrade."""
+    result, cache = good
+    place = shutil.copytree(cache, tmp_path / "cache")
+    for index in place.rglob("*.nbi"):
+        with index.open("rb") as file:
+            version, rest = pickle.load(file), file.read()
+        stamp, overloads = pickle.loads(rest)
+        if other == "processor":  # a key is of signature, triple, name and features
+            of_here = {key[1] for key in overloads}
+            assert len(of_here) == 1
+            overloads = {
+                (key[0], ("x86_64", "old", "-avx2"), *key[2:]): "gone" for key in overloads
+            }
+            rest = pickle.dumps((stamp, overloads))
+        else:
+            version = "0.1"
+        index.write_bytes(pickle.dumps(version) + rest)
+    assert run(copy, NUMBA_CACHE_DIR=str(place)) == (result, [])
+
+
+@pytest.mark.slow
+def test_many_processes_fill_one_cache_at_once(copy, good, tmp_path):
+    def start(_):
+        return run(copy, NUMBA_CACHE_DIR=str(tmp_path))
+
+    with ThreadPoolExecutor(4) as together:
+        assert list(together.map(start, range(4))) == [(good[0], [])] * 4
+    assert run(copy, NUMBA_CACHE_DIR=str(tmp_path)) == (good[0], [])
+    assert not list(tmp_path.rglob("*.tmp.*"))
+
+
+def test_a_home_that_nobody_set(copy, good):
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(copy)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert good[0][0] in done.stdout
 
 
 def test_a_full_disk(copy, good, tmp_path):
