@@ -59,7 +59,7 @@ def assert_same(found: DistributedDiscoveries, whole: pd.DataFrame):
 @pytest.fixture(scope="module")
 def cluster():
     """Two real worker processes; those that are killed are not waited for longer than needed."""
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     patience = dask.config.set({"distributed.comm.timeouts.connect": "3s"})
     with patience, LocalCluster(**options) as cluster, Client(cluster) as client:
         yield client
