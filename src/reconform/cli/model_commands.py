@@ -128,22 +128,10 @@ NOTES = record_of(
 MOST_NAMES = 20
 
 
-@dataclass(frozen=True)
-class Saving:
-    """Where a model goes, and what it remembers of outputs to come."""
-
-    model: str
-    overwrite: bool
-
-    def __post_init__(self) -> None:
-        if is_standard(self.model):
-            raise click.UsageError("--model must be the name of a file; got '-'.")
-
-
 saving_options = family(
     "saving",
     "Model",
-    Saving,
+    dict,
     [
         file("--model", "Save the model here; by custom its name ends in .rcad.", required=True),
         options.OVERWRITE,
@@ -195,7 +183,7 @@ judging_options = family("loading", "Model", dict, [_TRUST, *_ASIDE, options.JOB
 @options.voice
 def fit(
     reference: str,
-    saving: Saving,
+    saving: dict[str, Any],
     fitting: Fitting,
     deciding: Deciding,
     columns: Columns,
@@ -207,10 +195,12 @@ def fit(
     The model remembers the columns, --id and the decision: score and check take them up unless
     others are given.
     """
-    model = saving.model
+    model, overwrite = saving["model"], saving["overwrite"]
+    if is_standard(model):
+        raise click.UsageError("--model must be the name of a file; got '-'.")
     check_can_be_saved(fitting.method)
     check_separate({"--model": model}, {"REFERENCE": reference, "--anomalies": fitting.anomalies})
-    check_place(model, overwrite=saving.overwrite)
+    check_place(model, overwrite=overwrite)
     if ":" in fitting.detector:  # say now what is missing, not after the fit
         extra("skops", "skops", f"saving a model of {fitting.detector}")
     (layout,) = files.layouts(reference)
@@ -234,7 +224,7 @@ def fit(
         models.save(
             cad,
             model,
-            overwrite=saving.overwrite,
+            overwrite=overwrite,
             extras={OURS: NOTES.write(known, OURS, Writer.of_json())},
         )
         info = replace(models.inspect(draft_of(model)), path=model)
@@ -323,10 +313,6 @@ def _move(
     return again.state_.updates[-1].to_dict()
 
 
-def _voice(quiet: bool) -> Voice:
-    return Voice(json=not quiet, quiet=quiet)
-
-
 @click.command(
     cls=Command,
     help=(
@@ -374,7 +360,7 @@ def _voice(quiet: bool) -> Voice:
 @family(
     "voice",
     "Messages",
-    _voice,
+    lambda quiet: Voice(json=not quiet, quiet=quiet),
     [flag("--quiet", "Print nothing but errors; the exit code remains.")],
 )
 def check(
