@@ -103,8 +103,10 @@ def blocks_of(rows: IndexArray, width: int) -> Iterator[IndexArray]:
 
 def ranked_in_parts(X: FloatArray, width: int, rank: Callable[[FloatArray], Ranks]) -> Ranks:
     """Rank new rows, so many at a time that `width` numbers for each are not too many at once."""
-    parts = [(some, rank(X[some])) for some in blocks_of(np.arange(len(X)), width)]
-    return Ranks.joined(len(X), parts) if len(parts) > 1 else rank(X)
+    blocks = list(blocks_of(np.arange(len(X)), width))
+    if len(blocks) <= 1:
+        return rank(X)
+    return Ranks.joined(len(X), [(some, rank(X[some])) for some in blocks])
 
 
 @dataclass(frozen=True, eq=False)
