@@ -48,7 +48,7 @@ columns = ["flow", "temperature"]
 rows = ConformalDetector("knn", "full").fit(normal[columns], times=normal["when"])
 plain = rows.discover(new[columns], times=new["when"])
 print(plain.verdict.word)
-print(plain.verdict.findings[0].sentence.split(". ")[0])
+print(plain.verdict.findings[0].sentence)
 
 # %% [markdown]
 # ## In windows

@@ -50,7 +50,7 @@ from .statistics.exact import exact_number, usual
 from .statistics.fdr import PROCEDURES, Decision, RankCounts
 from .statistics.joint import JointRanks
 from .statistics.ranks import Candidate, choice_sentence
-from .units import OF_EVENTS, UnitRows
+from .units import OF_EVENTS, ONE_ALARM, UnitRows
 from .weights import Weights
 
 # Rows that are described, and shown, where nobody says how many.
@@ -217,10 +217,13 @@ class BaseDiscoveries(ABC):
         return self.spoken(self.verdict.promise(self.claim.full)) + self._of_events
 
     @property
+    def _of_windows(self) -> bool:
+        return self.compared is not None and self.compared.units == "window"
+
+    @property
     def _of_events(self) -> str:
         """What a number of false windows says of events: every false one has a false window."""
-        windows = self.compared is not None and self.compared.units == "window"
-        if self.fdr is not None or not windows or self.verdict.word == "broken":
+        if self.fdr is not None or not self._of_windows or self.verdict.word == "broken":
             return ""
         return f" {OF_EVENTS}"
 
@@ -233,7 +236,9 @@ class BaseDiscoveries(ABC):
         judge = "method" if source is not None and METHODS[source.scheme].learns else "detector"
         judge = "" if self.choice else judge
         ranks = None if counts is None else counts.counts
-        return self.spoken(why_nothing(ranks, self.verdict, self.warning, judge))
+        said = self.spoken(why_nothing(ranks, self.verdict, self.warning, judge))
+        few = self.warning is not None and said.startswith(self.spoken(self.warning))
+        return f"{said} {ONE_ALARM}" if few and self._of_windows else said
 
     @property
     def ranked_by(self) -> str:

@@ -36,6 +36,8 @@ MEAN = " mean"
 MOST_SHOWN = 3
 # What a number of false windows says of events.
 OF_EVENTS = "False events are at most as many: each has at least one false window."
+# What finds more where windows are too few for a list.
+ONE_ALARM = "Or allow one false alarm: `reconform detect --false-alarms 1`."
 BY_TIME = re.compile(rf"(.+):({'|'.join(PERIODS)})")
 
 

@@ -71,14 +71,14 @@ def test_what_is_news():
     ],
 )
 def test_lines_that_say_nothing_are_passed_over(line):
-    assert earlier_run(line, "c") is None
+    assert earlier_run(line, {"c"}) is None
 
 
 def test_damaged_numbers_are_left_out():
     columns = {"x": [1, 2, 3, 4, float("nan")], "y": [1, 2], "z": [1, 2, 3, 4, 5]}
     line = {"calibration": "c", "seen": {"rows": 9, "columns": columns}}
     line["assumption"] = {"findings": [{"level": "broken", "check": "shift"}, "?"]}
-    found = earlier_run(line, "c")
+    found = earlier_run(line, {"c"})
     assert (list(found["seen"]["columns"]), found["broken"]) == (["z"], ["shift"])
 
 

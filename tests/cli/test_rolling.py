@@ -45,6 +45,11 @@ def test_rows_join_and_the_oldest_leave(folder, detector):
     rows = np.asarray(cad.known_rows.rows if cad.state_.rows is None else cad.state_.rows)
     assert np.array_equal(np.sort(rows, axis=0), np.sort(expected, axis=0))
     assert check("--keep 210")["normal"] == 60
+    line = {"command": "check", "calibration": moved["parent"], "assumption": {"findings": []}}
+    seen = {"rows": 60, "columns": {"x": [-1.3, -0.7, 0.0, 0.7, 1.3]}}
+    (folder / "log.jsonl").write_text(json.dumps({**line, "seen": seen}) + "\n")
+    last = run("check m.rcad new.csv --before log.jsonl --fail-on broken").stdout
+    assert json.loads(last)["since"]["runs"] == 1  # of the model that this one came from
 
 
 def test_a_check_that_ends_with_4_moves_nothing(folder):

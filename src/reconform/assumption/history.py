@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -133,9 +133,9 @@ def change_since(
     return SinceBefore(len(known), False, said)
 
 
-def earlier_run(line: Any, calibration: str) -> dict[str, Any] | None:
+def earlier_run(line: Any, calibrations: Collection[str]) -> dict[str, Any] | None:
     """Read what one line of an earlier check says; None if it is of another model, or failed."""
-    if not isinstance(line, dict) or line.get("calibration") != calibration:
+    if not isinstance(line, dict) or line.get("calibration") not in calibrations:
         return None
     seen, verdict = line.get("seen"), line.get("assumption")
     if not isinstance(seen, dict) or not isinstance(verdict, dict):

@@ -384,7 +384,9 @@ def check(
                 voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
             )
             facts = told()
-            facts |= _since(moving.before, info.fingerprint, facts)
+            # A reference that moves is another one every day.
+            known = {info.fingerprint, *(one.parent for one in cad.state_.updates)}
+            facts |= _since(moving.before, known, facts)
             code = exit_code(facts, writing.fail_on)
             if moving.keep is not None:
                 facts["moved"] = code != FAILURES["broken"] and _move(cad, judged, info, moving)
@@ -403,7 +405,7 @@ def check(
 MOST_LINES = 1_000
 
 
-def _since(path: str | None, calibration: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _since(path: str | None, calibrations: set[str], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Compare with earlier runs, where a file has their lines; the first run finds none."""
     if path is None:
         return {}
@@ -417,7 +419,7 @@ def _since(path: str | None, calibration: str, facts: Mapping[str, Any]) -> dict
         except (ValueError, RecursionError):
             said = None
         strange += not isinstance(said, dict) or said.get("command") != "check"
-        run = earlier_run(said, calibration)
+        run = earlier_run(said, calibrations)
         runs += [] if run is None else [run]
     if strange and strange == sum(1 for line in lines if line.strip()):
         raise ReconformError(
