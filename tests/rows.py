@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from reconform import files
+
 FILL = 9.96921e36  # netCDF's value for what is missing
 
 
@@ -62,3 +64,8 @@ def extremes(kind, rng, shape):
     if kind == "far":
         return rows + 10.0 ** rng.uniform(0, 18, size=shape[1])
     return np.where(rng.random(shape) < 0.3, FILL * rng.choice([-1, 1]), rows)
+
+
+def read_reference(path, **how):
+    """Read a reference by options that are keywords here."""
+    return files.read_reference(path, files.TableOptions(**how))

@@ -12,8 +12,8 @@ from forge import array, forge, members_of, says
 from reconform import ConformalDetector, Split
 from reconform.errors import ReferenceWarning
 from reconform.files import open_batches
+from reconform.files.batches import ReadOptions
 from reconform.files.judge import judge_file
-from reconform.files.reading import ReadOptions
 from reconform.rule import Rule
 from reconform.updating import marks_of
 from refusals import refused

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reconform.files import open_batches, open_output, read_reference
+from reconform.files import open_batches, open_output
 from reconform.tables import Feature
+from rows import read_reference
 
 COLUMNS, ROWS = 4_000, 10
 SECONDS = 5.0  # of the processor, to write and read; it takes about one

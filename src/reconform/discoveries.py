@@ -19,6 +19,8 @@ import numpy as np
 from .arrays import BoolArray, FloatArray, IndexArray, ObjectArray, RankArray
 from .assumption import Compared
 from .assumption.verdict import Verdict, of_units, why_nothing
+from .detectors.auto import names_of
+from .detectors.registry import offered
 from .display import (
     details,
     headline,
@@ -249,6 +251,15 @@ class BaseDiscoveries(ABC):
             return "Ranked by a classifier that was trained on reference and new rows."
         name = self.provenance.name or one_line(self.provenance.detector).strip("'")
         return f"Ranked by {name if len(name) <= LONGEST_NAME else name.split('(')[0]}."
+
+    @property
+    def not_tried(self) -> tuple[str, ...]:
+        """Detectors that ``"auto"`` leaves out on a split, or for very many rows."""
+        detector = "" if self.provenance is None else self.provenance.detector
+        if not self.choice or "auto" not in detector.lower() or "[" in detector:
+            return ()
+        tried = {one.name for one in self.choice}
+        return tuple(name for name in names_of(offered(augments=True)) if name not in tried)
 
     @property
     def headline(self) -> str:

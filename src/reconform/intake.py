@@ -238,7 +238,15 @@ class Frames(_ByColumn):
 
 @dataclass(frozen=True)
 class Coded(_ByColumn):
-    """Numbers, and the codes of categories; NaN where a value is missing."""
+    """Numbers, and the codes of categories; NaN where a value is missing.
+
+    Attributes
+    ----------
+    aside : sequence of str, optional
+        Columns of the reference that nothing is made of; None where these are not known.
+    """
+
+    aside: Sequence[str] | None = None
 
     def read(self, estimator: Any, X: Any, *, reset: bool, least: int, finite: bool | str) -> Any:
         """Read columns of numbers as they are, labels as codes, and parts of dates."""
@@ -252,7 +260,7 @@ class Coded(_ByColumn):
                 ]
             )
         else:
-            rows = rows_of_frame(self._chosen(X), self.columns)
+            rows = rows_of_frame(self._chosen(estimator, X), self.columns)
             made = dict(zip((one.name for one in self.columns), rows.T, strict=True))
             frame = make_frame("pyarrow", made)
             validate_data(estimator, frame, reset=reset, skip_check_array=True)
@@ -267,15 +275,16 @@ class Coded(_ByColumn):
             )
         return checked
 
-    def _chosen(self, X: Any) -> Any:
-        """The columns that features are made of; others are not looked at."""
+    def _chosen(self, estimator: Any, X: Any) -> Any:
+        """The columns that features are made of; of others those that are new are named, once."""
         names = list(dict.fromkeys(feature.column for feature in self.columns))
         frame = opened(X)
         assert frame is not None
-        some = [name for name in frame.columns if str(name) in set(names)]
-        return by_name(
-            frame.select(some).to_native() if len(some) == len(names) else X, names, whose=None
-        )
+        aside = frame.columns if self.aside is None else self.aside
+        some = [name for name in frame.columns if str(name) in names or str(name) not in aside]
+        if set(names) <= set(map(str, some)):
+            X = frame.select(some).to_native()
+        return by_name(X, names, whose=estimator)
 
     def of_records(self, records: Any, names: Sequence[str]) -> Any:
         """Make a frame of rows that are dicts, with the columns that features are made of."""
@@ -335,7 +344,9 @@ def taken_in(
                 "`method='prefit'` fits nothing; use another method."
             )
         columns = detector.features_of(X)
-        return resolve_detector(detector.for_features(columns), larger_is), Coded(columns)
+        used = {feature.column for feature in columns}
+        aside = tuple(name for name in map(str, columns_of(X)) if name not in used)
+        return resolve_detector(detector.for_features(columns), larger_is), Coded(columns, aside)
     resolved = resolve_detector(detector, larger_is, refit=refit)
     package = package_of(X)
     if package is None or not isinstance(resolved, ForeignDetector):

@@ -528,7 +528,7 @@ BAD = {
     "no file": (None, "there is no such file", "there is no such file"),
     "text": (b"a,b\n1,2\n2,3\nx,3\n", "text among numbers in 1 column: 'a' (1 of 3 rows, such as",
              "text where the reference has numbers"),
-    "delimiter": (b"a;b\n1;2\n2;3\n", "--delimiter ';'", None),
+    "delimiter": (b"a;b\n1;2\n2\n", "--delimiter ';'", None),
     "bytes": (b"a,b\n1,2\n\xff,3\n", "line 3: this is not UTF-8 text", "line 3: this is not UTF-8"),
     "decimal commas": (b'a,b\n"1,5",2\n"2,5",3\n', "--decimal ','", "--decimal ','"),
     "no header": (b"1.5,2\n3,4.5\n5,6\n", "--no-header", "--no-header"),

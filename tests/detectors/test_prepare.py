@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
@@ -12,6 +13,7 @@ from sklearn.svm import OneClassSVM
 from reconform import ConformalDetector, CrossValidation
 from reconform.content import sorted_by_content
 from reconform.detectors.prepare import make_prepared, prepared
+from reconform.reporting.words import facts
 from reconform.tables import Feature, describe, restore
 from refusals import refused
 
@@ -115,3 +117,24 @@ def test_descriptions_are_plain_data():
     ):
         refused("feature", restore, [entry])
     refused("distinct", restore, describe([Feature("x"), Feature("x")]))
+
+
+def test_a_column_that_only_new_rows_have_is_named_and_others_are_not(rng):
+    normal = pd.DataFrame({"x": rng.normal(size=90), "colour": rng.choice(["red", "blue"], 90)})
+    normal["id"] = [f"R{i}" for i in range(90)]
+    with pytest.warns(UserWarning, match="not used: 'id'"):
+        cad = ConformalDetector("knn", "full", random_state=0).fit(normal)
+    plain = cad.p_values(normal[:5])
+    with pytest.warns(UserWarning, match="did not have, 'note': not looked at") as told:
+        assert (cad.p_values(normal[:5].assign(note="new")) == plain).all()
+    assert len(told) == 1
+
+
+def test_detectors_that_were_left_out_are_named(rng):
+    X = rng.normal(size=(300, 2))
+    for method, left_out in {"full": (), "split": ("contrast", "contrast-forest")}.items():
+        found = ConformalDetector("auto", method, random_state=0).fit(X).discover(X[:50])
+        assert found.not_tried == left_out
+        assert ("Not tried, as this is a split or large" in dict(facts(found))) == bool(left_out)
+    found = ConformalDetector(["knn", "lof"], "split", random_state=0).fit(X).discover(X[:50])
+    assert found.not_tried == ()

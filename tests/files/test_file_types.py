@@ -13,10 +13,11 @@ from click.testing import CliRunner
 from arrow_types import ROWS, ZOO
 from reconform.cli import main
 from reconform.errors import ReconformError
-from reconform.files import open_batches, open_output, read_reference
+from reconform.files import open_batches, open_output
 from reconform.tables import Feature
 from reconform.tables.cells import plain_schema, plain_table, to_python, words
 from refusals import refused
+from rows import read_reference
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -21,12 +21,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconform.files import InputError, Layout, open_batches, open_output, read_reference
+from reconform.files import InputError, Layout, open_batches, open_output
 from reconform.files import source as sources
 from reconform.files.source import open_source, opened_once
 from reconform.frames import label_code
 from reconform.tables import Feature
 from refusals import refused
+from rows import read_reference
 
 A_B = [Feature("a"), Feature("b")]
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
@@ -233,9 +234,9 @@ BAD_REFERENCES = {
     "header without end": ("a,b", {}, "a header and no rows", None),
     "one row": ("a,b\n1,2\n", {}, "1 row.*at least two", None),
     "duplicated names": ("a,b,a\n1,2,3\n2,3,4\n", {}, "more than once: 'a'", None),
-    "semicolons": ("a;b\n1;2\n3;4\n", {}, r"semicolons.*`delimiter=';'`", None),
-    "tabs": ("a\tb\n1\t2\n3\t4\n", {}, "tabs.*`format='tsv'`", None),
-    "bars": ("a|b\n1|2\n3|4\n", {}, r"bars.*`delimiter='\|'`", None),
+    "semicolons": ("a;b\n1;2\n3\n", {}, r"semicolons.*`delimiter=';'`", None),
+    "tabs": ("a\tb\n1\t2\n3\n", {}, "tabs.*`format='tsv'`", None),
+    "bars": ("a|b\n1|2\n3\n", {}, r"bars.*`delimiter='\|'`", None),
     "latin-1": (b"a,b\n1,2\n3,\xe9\n", {}, "not UTF-8.*0xe9 at position 3.*iconv", 3),
     "latin-1 header": (b"a,\xe9\n1,2\n3,4\n", {}, "not UTF-8", 1),
     "cut character": (b"a,b\n1,2\n3,4\xc3", {}, "not UTF-8", 3),
@@ -526,7 +527,7 @@ def test_a_file_is_opened_once_in_a_command_unless_it_changes(tmp_path, suffix):
 
 
 def test_batches_stay_small_where_cells_are_long(tmp_path, monkeypatch):
-    monkeypatch.setattr("reconform.files.reading.BATCH_BYTES", 1 << 16)
+    monkeypatch.setattr("reconform.files.batches.BATCH_BYTES", 1 << 16)
     notes = [str(i) * 1_000 for i in range(500)]
     path = text_file(tmp_path, "a,b,note\n" + "".join(f"{i},1,{n}\n" for i, n in enumerate(notes)))
     with open_batches(path, A_B) as batches:

@@ -2,7 +2,10 @@
 
 import bz2
 import datetime
+import gzip
 import lzma
+import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -10,14 +13,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 
 from commands import run, run_json
+from reconform import ConformalDetector
 from reconform.errors import InputError
-from reconform.files import Layout, check_output, open_batches, read_reference
-from reconform.frames import calendar_part, calendar_parts
-from reconform.tables import Feature, describe, restore
+from reconform.files import Layout, check_output, open_batches
+from reconform.files.judge import judge_file
+from reconform.frames import calendar_part, calendar_parts, make_frame
+from reconform.tables import TYPED, Feature, Written, describe, restore
 from reconform.tables.cells import DATE_FORMATS, numbers, seconds
 from refusals import refused
+from rows import read_reference
 
 
 def ordinary(rng, n, start="2024-01-01"):
@@ -121,7 +128,7 @@ def test_a_model_remembers_how_dates_are_written(here):
      ("-1,565.5", -1565.5), ("1,565", None), ("12,5", None), ("1,56.00", None), ("%", None)],
 )  # fmt: skip
 def test_numbers_as_people_write_them(cell, number):
-    values, unreadable = numbers(pa.chunked_array([[cell]]), Layout(), parse=True)
+    values, unreadable = numbers(pa.chunked_array([[cell]]), Written())
     assert unreadable[0] == (number is None)
     assert number is None or values[0] == number
 
@@ -138,7 +145,7 @@ def test_numbers_as_people_write_them(cell, number):
     ],
 )
 def test_dates_as_people_write_them(cell, written, expected):
-    read, wrong = seconds(pa.chunked_array([[cell, ""]]), written, Layout(), parse=True)
+    read, wrong = seconds(pa.chunked_array([[cell, ""]]), written, Written())
     assert wrong.tolist() == [expected is None, False]
     if expected is not None:
         assert int(read[0]) == expected.replace(tzinfo=datetime.UTC).timestamp()
@@ -146,12 +153,12 @@ def test_dates_as_people_write_them(cell, written, expected):
 
 def test_typed_times_are_those_that_are_written():
     when = datetime.datetime(2024, 5, 17, 23, 59, 30)
-    expected = seconds(pa.chunked_array([[str(when)]]), "iso", Layout(), parse=True)[0]
+    expected = seconds(pa.chunked_array([[str(when)]]), "iso", Written())[0]
     for unit in ("s", "ms", "us", "ns"):
         cells = pa.chunked_array([pa.array([when], pa.timestamp(unit))])
-        assert seconds(cells, "typed", Layout(), parse=False)[0] == expected
+        assert seconds(cells, "typed", TYPED)[0] == expected
     for cells in (pa.array([when.time()]), pa.array([when.date()])):
-        read = seconds(pa.chunked_array([cells]), "typed", Layout(), parse=False)[0]
+        read = seconds(pa.chunked_array([cells]), "typed", TYPED)[0]
         assert read[0] % 86_400 == (expected[0] % 86_400 if cells.type != pa.date32() else 0)
     assert "iso" in DATE_FORMATS
 
@@ -321,6 +328,37 @@ def test_the_hour_alone_is_not_advised_as_the_time(here, rng):
     assert "--time rows`" in said
 
 
+def test_tables_in_object_stores(here, monkeypatch):
+    """By a store whose root is a folder here; a real one differs in its address only."""
+    lake = here / "bucket" / "lake"
+    lake.mkdir(parents=True)
+    pd.DataFrame({"x": np.arange(60.0) % 7}).to_parquet(lake / "a.parquet")
+    pd.DataFrame({"x": np.arange(60.0) % 5}).to_parquet(lake / "b.parquet")
+    (lake / "notes.txt").write_text("no table")
+    (lake / "new.csv.gz").write_bytes(gzip.compress(b"x,id\n3,a\n99,b\n4,c\n"))
+    assert len(read_reference(f"file://{lake}/a.parquet")) == 60
+    store = fs.SubTreeFileSystem(str(here), fs.LocalFileSystem())
+    known = {"s3": lambda address: (store, address.removeprefix("s3://"))}
+    monkeypatch.setattr(
+        "reconform.files.source._store_of",
+        lambda one: known.get(one.partition(":")[0], fs.FileSystem.from_uri)(one),
+    )
+    table = read_reference("s3://bucket/lake/a.parquet")
+    assert (table.path, len(table)) == ("s3://bucket/lake/a.parquet", 60)
+    os.remove(lake / "new.csv.gz")
+    assert len(read_reference("s3://bucket/lake")) == 120
+    (lake / "b.parquet").write_bytes(b"PAR1 and nothing else")
+    damaged = "s3://bucket/lake/b.parquet: it cannot be read as Parquet"
+    refused(damaged, read_reference, "s3://bucket/lake", error=InputError)
+    refused("no such file", read_reference, "s3://bucket/gone.csv", error=InputError)
+    refused("stores that Arrow knows", read_reference, "https://a.b/c.csv", error=InputError)
+    os.remove(lake / "b.parquet")
+    (lake / "new.csv.gz").write_bytes(gzip.compress(b"x,id\n3,a\n99,b\n4,c\n"))
+    given = ["detect", "s3://bucket/lake/a.parquet", "s3://bucket/lake/new.csv.gz", "--output"]
+    run(*given, "out.csv", "--detector", "knn", "--fdr", "0.3")
+    assert pd.read_csv("out.csv")["anomaly"].tolist() == [False, True, False]
+
+
 def test_json_is_bounded_before_it_is_parsed(tmp_path):
     path = tmp_path / "r.json"
     with path.open("wb") as file:
@@ -328,10 +366,45 @@ def test_json_is_bounded_before_it_is_parsed(tmp_path):
     refused(r"more than 67,108,864 bytes.*\.jsonl", read_reference, path, error=InputError)
 
 
-def test_a_german_table_is_told_both_options_at_once(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "words", "rows"),
+    [
+        ("a;b\n1,5;2\n2,25;3\n", "semicolons separate.* decimal commas", [[1.5, 2], [2.25, 3]]),
+        ("a;b\n1.5;2\n2.25;3\n", "semicolons separate its columns.$", [[1.5, 2], [2.25, 3]]),
+        ("a\tb\n1,5\t2\n2,5\t3\n", "tabs separate.* decimal commas", [[1.5, 2], [2.5, 3]]),
+        ("a|b\n1|2\n2|3\n", "bars separate", [[1, 2], [2, 3]]),
+    ],
+)
+def test_other_delimiters_and_decimal_commas_are_guessed_where_they_are_plain(
+    tmp_path, text, words, rows
+):
+    path, judged = tmp_path / "r.csv", tmp_path / "out.csv"
+    path.write_text(text)
+    with pytest.warns(UserWarning, match=words.rstrip("$")) as told:
+        table = read_reference(path, columns=["a", "b"])
+    assert len(told) == 1
+    assert re.search(words, str(told[0].message).partition(" `delimiter` overrules")[0])
+    assert table.X.tolist() == rows
+    # What is written in the same format is laid out alike.
+    cad = ConformalDetector("iforest", "split", random_state=0).fit(
+        make_frame("pyarrow", dict(zip("ab", np.array(rows * 9, dtype=float).T, strict=True)))
+    )
+    with pytest.warns(UserWarning, match=words.rstrip("$")):
+        judge_file(cad, path, judged)
+    assert judged.read_text().startswith(text.partition("\n")[0])
+
+
+def test_what_was_said_of_delimiters_overrules_the_guess_unless_it_is_wrong(tmp_path):
     path = tmp_path / "r.csv"
-    path.write_text("a;b\n1,5;2,5\n")
-    refused("give `delimiter=';'`, and `decimal=','` if", read_reference, path, error=InputError)
+    path.write_text("a;b\n1,5;2,5\n3,5;1,5\n")
+    said = Layout(delimiter=";")  # and nothing is guessed: these are no numbers
+    refused("decimal commas", read_reference, path, columns=["a"], layout=said, error=InputError)
+    path.write_text("a;b\n1,565;2\n3,565;3\n")  # thousands, perhaps
+    with pytest.warns(UserWarning, match="semicolons separate its columns"):
+        refused("decimal commas", read_reference, path, columns=["a"], error=InputError)
+    path.write_text("a,b\n1,2\n3,4\n")
+    wrong = "`delimiter=';'` makes one column of it, and commas separate its columns"
+    refused(wrong, read_reference, path, layout=Layout(delimiter=";"), error=InputError)
 
 
 def test_a_row_in_the_place_of_the_names_is_suspected(here):

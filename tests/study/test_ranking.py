@@ -11,10 +11,11 @@ from sklearn.svm import OneClassSVM
 from commands import run, run_json
 from reconform.detectors.registry import make_detector
 from reconform.errors import ReferenceWarning
-from reconform.files import TableOptions, normal_rows, read_labelled, read_reference
+from reconform.files import TableOptions, normal_rows, read_labelled
 from reconform.frames import label_code
 from reconform.study import Protocol, Study
 from reconform.study.ranked import CONFIDENCE, rank
+from rows import read_reference
 
 SMALL = Protocol(draws=3, test_sets=4)
 

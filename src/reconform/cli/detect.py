@@ -19,14 +19,14 @@ from ..discoveries import Discoveries
 from ..display import percent
 from ..errors import InputError, listed
 from ..files import Layout, Table, normal_rows, open_batches, read_labelled
+from ..files.batches import group_labels
 from ..files.formats import is_standard, titles_in_words
 from ..files.judge import ReadOptions
 from ..files.marks import marked_rows
 from ..files.reading import (
-    group_labels,
     in_units,
     plain_time,
-    read_table,
+    read_reference,
     times_of,
     whole_units,
     without_dates,
@@ -34,6 +34,7 @@ from ..files.reading import (
 from ..files.source import opened_once
 from ..metrics import false_discovery_proportion, power
 from ..reporting import render, write_page
+from ..tables import Written
 from ..tables.cells import to_python
 from ..timeseries import WindowFeatures
 from . import options
@@ -57,7 +58,7 @@ def read_rows(
     read = columns.reading(ids, layout)
     with voice.gathering_warnings(), opened_once():
         if columns.label is None:
-            table = read_table(path, read, beside=beside)
+            table = read_reference(path, read, beside=beside)
             gone = np.zeros(len(table), dtype=bool)
         else:
             table, gone = read_labelled(path, columns.label, read, beside=beside)
@@ -150,7 +151,7 @@ def _groups(reference: Table, column: str) -> ObjectArray:
     if reference.ids is None or column not in reference.ids.column_names:
         raise InputError(reference.path, f"it has no column {column!r} of groups.", column=column)
     cells = reference.ids.column(column)
-    labels: ObjectArray = group_labels(cells, column, Layout(), reference.path, parse=True)
+    labels: ObjectArray = group_labels(cells, column, Written(), reference.path)
     return labels
 
 

@@ -4,7 +4,8 @@
     text.py       CSV and TSV
     columnar.py   Parquet and Arrow
     source.py     `open_source`: a table that can be read more than once, pipes included
-    reading.py    `read_reference`, `read_labelled`, `open_batches`
+    reading.py    `read_reference`, `read_labelled`: a reference in memory
+    batches.py    `open_batches`: new rows, and units made of them
     lines.py      rows that arrive as lines
     writing.py    `open_output`: whole or not at all
     judge.py      `judge_file`: a file in, a file with p-values and decisions out
@@ -26,23 +27,14 @@ extra("pyarrow", None, "reading and writing files")
 from .formats import FORMATS, Layout
 
 if TYPE_CHECKING:
-    from .reading import (
-        Batches,
-        Table,
-        TableOptions,
-        normal_rows,
-        open_batches,
-        read_labelled,
-        read_reference,
-    )
+    from .batches import Batches, open_batches
+    from .reading import Table, TableOptions, normal_rows, read_labelled, read_reference
     from .writing import CERTIFIED_NAMES, RESULT_NAMES, add_results, check_output, open_output
 
 # Whoever only asks what a file is need not wait for all that can be done with its rows.
 _HOMES = {
-    "reading": (
-        *("Batches", "Table", "TableOptions", "normal_rows"),
-        *("open_batches", "read_labelled", "read_reference"),
-    ),
+    "batches": ("Batches", "open_batches"),
+    "reading": ("Table", "TableOptions", "normal_rows", "read_labelled", "read_reference"),
     "writing": ("CERTIFIED_NAMES", "RESULT_NAMES", "add_results", "check_output", "open_output"),
 }
 __getattr__, __dir__ = imported_later(__name__, _HOMES)

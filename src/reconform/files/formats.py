@@ -194,14 +194,7 @@ def _text(title: str, suffix: str, delimiter: str) -> Format:
         title,
         (suffix,),
         is_text=True,
-        open=lambda file, layout: TextSource(
-            file.path,
-            file.label,
-            layout.delimiter or delimiter,
-            stated=layout.delimiter is not None,
-            compressed=file.compressed,
-            no_header=layout.no_header,
-        ),
+        open=lambda file, layout: TextSource(file, layout, delimiter),
         create=lambda sink, schema, _, layout: TextWriter(
             sink, schema, layout.delimiter or delimiter, layout.decimal
         ),

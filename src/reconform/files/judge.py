@@ -42,8 +42,8 @@ from ..tables.cells import TIMES, Fingerprint, to_python
 from ..updating import apart_from
 from ..weights import Weights
 from . import result
-from .formats import layout_like
-from .reading import Batches, ReadOptions, blaming, missing_counts, open_batches, open_units
+from .batches import Batches, ReadOptions, blaming, missing_counts, open_batches, open_units
+from .formats import Layout, layout_like
 from .result import FileDiscoveries, SecondPass
 from .source import Spill
 from .writing import (
@@ -419,7 +419,9 @@ def judge_file(
         batches.timed_by(read.time_column)
         if output is not None:
             check_separate({"output": output}, {"path": path})
-            write = replace(write, layout=write.layout or layout_like(path, read.layout, output))
+            known = batches.source.layout  # with what was guessed of a text file
+            like = known if isinstance(known, Layout) else read.layout
+            write = replace(write, layout=write.layout or layout_like(path, like, output))
             check_output(output, layout=write.layout, overwrite=write.overwrite)
         before = os.stat(batches.source.path)
         most = cad.most_rows

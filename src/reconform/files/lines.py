@@ -19,9 +19,8 @@ import pyarrow as pa
 from ..arrays import BoolArray, FloatArray
 from ..errors import InputError, listed, nearest, warn_once
 from ..frames import calendar_part, label_code, rounded_sentence
-from ..tables import Feature
+from ..tables import Feature, Written
 from ..tables.cells import EXACT, MISSING, NUMBER, WHOLE, seconds
-from .formats import Layout
 from .text import LONGEST_ROW
 
 LABEL = "standard input"
@@ -270,7 +269,7 @@ def _number(feature: Feature, value: Any) -> float:
         raise _LineError(f"{feature.name!r} is {kind}; write one value.")
     if feature.made is not None:
         _, written, part = feature.made
-        read, bad = seconds(pa.chunked_array([[str(value)]]), written, Layout(), parse=True)
+        read, bad = seconds(pa.chunked_array([[str(value)]]), written, Written())
         if bad.any():
             raise _LineError(f"{feature.column!r} is {str(value)[:40]!r}, and should be a date.")
         return float(calendar_part(read, part)[0])

@@ -23,8 +23,8 @@ from ..errors import InputError, ReconformError
 from ..explain import Explainer, Explanation, Judged, explainer_for
 from ..tables.cells import PIECE_BYTES, labels_in, to_python
 from ..units import UnitRows
+from .batches import Batches, ReadOptions
 from .formats import FORMATS, Layout
-from .reading import Batches, ReadOptions
 from .source import SPILL_BYTES, row_sizes
 from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, add_results, open_output
 

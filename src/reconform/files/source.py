@@ -11,6 +11,7 @@ import bz2
 import json
 import lzma
 import os
+import re
 import sys
 import tempfile
 import weakref
@@ -32,7 +33,7 @@ from ..atomic import in_temporary_files
 from ..errors import InputError, listed
 from ..extras import extra
 from ..statistics.ranks import Ranks
-from ..tables import Source
+from ..tables import Source, Written
 from ..tables.cells import is_text, varies, words
 from .formats import (
     CONVERTED,
@@ -77,16 +78,22 @@ def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
     yield opened[key]
 
 
-def _open(path: str | Path, layout: Layout, stack: ExitStack) -> Source:
+def _open(path: str | Path, layout: Layout, stack: ExitStack, label: str = "") -> Source:
+    if is_remote(path):
+        return _open(_fetched(str(path), stack), layout, stack, str(path))
     several = files_in(path)
     if several:
-        return SeveralFiles(str(path), [_open(one, layout, stack) for one in several])
+        names = [f"{label}/{os.path.basename(one)}" if label else one for one in several]
+        files = zip(several, names, strict=True)
+        return SeveralFiles(
+            label or str(path), [_open(one, layout, stack, name) for one, name in files]
+        )
     if Path(path).is_dir():
         several_words = ", ".join(FILES_OF_ROWS)
         said = f"it is a folder, not a file, and has no files of rows ({several_words})."
-        raise InputError(path, said)
+        raise InputError(label or path, said)
     format = FORMATS[layout.format_of(path)]
-    label = "standard input" if is_standard(path) else str(path)
+    label = label or ("standard input" if is_standard(path) else str(path))
     # What comes through a pipe is written to disk first, so that it can be read twice.
     piped = is_standard(path) or Path(path).is_fifo()
     local = _spooled(path, stack) if piped else Path(path)
@@ -106,8 +113,51 @@ def _open(path: str | Path, layout: Layout, stack: ExitStack) -> Source:
     if format.is_text:
         _refuse_other_formats(file)
     source = format.open(file, layout)
+    if not format.is_text:
+        source.layout = Written(missing=layout.missing, typed=True)
     _check_names(label, source.schema.names)
     return source
+
+
+def is_remote(path: str | Path) -> bool:
+    """Whether a name says where in an object store a table is, such as ``s3://bucket/new.csv``."""
+    return re.match("[a-z][a-z0-9+.-]+://", str(path)) is not None
+
+
+def _store_of(address: str) -> tuple[Any, str]:
+    """The store, and the place in it."""
+    from pyarrow.fs import FileSystem  # slow to import
+
+    found: tuple[Any, str] = FileSystem.from_uri(address)
+    return found
+
+
+def _fetched(address: str, stack: ExitStack) -> str:
+    """Copy a file, or a folder of them, from an object store to disk, through Arrow."""
+    from pyarrow import fs
+
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-"))
+    try:
+        store, place = _store_of(address)
+        found = store.get_file_info(place)
+        if found.type == fs.FileType.NotFound:
+            raise InputError(address, "there is no such file, nor a folder, in this store.")
+        several = found.type == fs.FileType.Directory
+        inside = store.get_file_info(fs.FileSelector(place)) if several else [found]
+        for one in inside:
+            if one.is_file and (not several or one.path.lower().endswith(FILES_OF_ROWS)):
+                with in_temporary_files(one.size or 0, "what is in the store"):
+                    copy = os.path.join(folder, one.base_name)
+                    fs.copy_files(one.path, copy, store, fs.LocalFileSystem())
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            address,
+            "tables are read from files, and from stores that Arrow knows: s3://, gs://, abfs://, "
+            "hdfs:// and file://. Download it first.",
+        ) from error
+    except OSError as error:
+        raise InputError(address, f"it cannot be read there ({error}).") from error
+    return folder if several else copy
 
 
 def _refuse_other_formats(file: Stored) -> None:
@@ -140,9 +190,14 @@ class SeveralFiles(Source):
                     f"it has other columns than {sources[0].label}: "
                     f"{listed(sorted(set(names) ^ set(other.schema.names)))}.",
                 )
-        self.is_text = all(one.is_text for one in sources)
-        if self.is_text != any(one.is_text for one in sources):
-            raise InputError(label, "some files are text and others are not; read them apart.")
+        self.layout = sources[0].layout
+        written = {(one.is_text, one.layout.decimal) for one in sources}
+        if len(written) > 1:
+            raise InputError(
+                label,
+                "some files are text and others are not, or their decimal signs differ; read them "
+                "apart.",
+            )
         schemas = [pa.schema([one.schema.field(name) for name in names]) for one in sources]
         try:
             self.schema = pa.unify_schemas(schemas, promote_options="permissive")
@@ -383,7 +438,7 @@ class CachedSource(Source):
         self.label = source.label
         self.schema = source.schema
         self.rows = source.rows
-        self.is_text = source.is_text
+        self.layout = source.layout
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables with these columns at least, from memory where they are there."""

@@ -18,16 +18,20 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import IO, Any, NoReturn
+from contextlib import suppress
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from ..errors import InputError
+from ..errors import InputError, warn_once
 from ..tables import Source
 from ..tables.cells import blocks, kind_of, words
+
+if TYPE_CHECKING:
+    from .formats import Layout, Stored
 
 # The reader has up to 32 blocks in memory. A row must fit into one: in wide tables they are larger.
 BLOCK_BYTES = 1 << 20
@@ -39,6 +43,8 @@ CELL_BYTES = 32
 LONGEST_ROW = 1 << 23
 
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+# Rows in which another delimiter has to be plain.
+FEW_RECORDS = 100
 
 
 A_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
@@ -47,42 +53,30 @@ A_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 class TextSource(Source):
     """A CSV or TSV file."""
 
-    is_text = True
-
-    def __init__(
-        self,
-        path: Path,
-        label: str,
-        delimiter: str,
-        *,
-        stated: bool,
-        compressed: bool = False,
-        no_header: bool = False,
-    ) -> None:
-        self.path = path
-        self.label = label
-        self.delimiter = delimiter
-        self.compressed = compressed
-        self.no_header = no_header
+    def __init__(self, file: Stored, layout: Layout, usual: str) -> None:
+        self.path, self.label, self.compressed = file
+        self.layout: Layout = layout
+        self.delimiter = layout.delimiter or usual
         names, row = self._first_records()
-        if len(names) == 1 and not stated:
-            self._check_delimiter(names[0], row)
-        if no_header:
+        if len(names) == 1 and layout.delimiter != usual:
+            names, row = self._split_otherwise(names[0]) or (names, row)
+        if layout.no_header:
             names = [""] * len(names)
         elif all(A_NUMBER.fullmatch(name) for name in names) and (
             any(re.search(r"[.eE-]", name) for name in names)
         ):
             raise InputError(
-                label,
+                self.label,
                 f"the first line holds numbers ({', '.join(names[:3])}, ...) and should hold the "
                 "names of the columns; add a header, or say `no_header=True`.",
                 line=1,
             )
+        self.layout = replace(self.layout, delimiter=self.delimiter)  # which outputs take over
         self._names = _named(names)
         self._renamed = self._names != names
         names = self._names
-        usual = min(len(self.delimiter.join(row).encode()), CELL_BYTES * len(names))
-        self._block = max(BLOCK_BYTES, min(ROWS_IN_BLOCK * usual, LARGEST_FIRST))
+        longest = min(len(self.delimiter.join(row).encode()), CELL_BYTES * len(names))
+        self._block = max(BLOCK_BYTES, min(ROWS_IN_BLOCK * longest, LARGEST_FIRST))
         self.schema = pa.schema([(name, pa.string()) for name in names])
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
@@ -111,7 +105,9 @@ class TextSource(Source):
 
     def line(self, row: int) -> int | None:
         """Line of a row, found by reading up to it."""
-        for number, (line, _) in enumerate(self._records(), start=0 if self.no_header else -1):
+        for number, (line, _) in enumerate(
+            self._records(), start=0 if self.layout.no_header else -1
+        ):
             if number == row:
                 return line
         return None
@@ -119,7 +115,10 @@ class TextSource(Source):
     def _reader(self, stream: Any) -> Any:
         names: dict[str, Any] = {}
         if self._renamed:
-            names = {"column_names": self._names, "skip_rows_after_names": int(not self.no_header)}
+            names = {
+                "column_names": self._names,
+                "skip_rows_after_names": int(not self.layout.no_header),
+            }
         return arrow_csv.open_csv(
             stream,
             read_options=arrow_csv.ReadOptions(block_size=self._block, **names),
@@ -185,7 +184,7 @@ class TextSource(Source):
         try:
             records = self._records()
             _, names = next(records, (0, []))
-            _, row = (0, names) if self.no_header else next(records, (0, []))
+            _, row = (0, names) if self.layout.no_header else next(records, (0, []))
         except (OSError, EOFError, zlib.error) as error:  # a broken gzip
             raise InputError(self.label, f"it cannot be read ({error}).") from error
         if not row:
@@ -194,18 +193,58 @@ class TextSource(Source):
             )
         return names, row
 
-    def _check_delimiter(self, name: str, row: list[str]) -> None:
+    def _split_otherwise(self, name: str) -> tuple[list[str], list[str]] | None:
+        """Read a file that seems to have one column by what plainly separates several.
+
+        What was said overrules it, unless that is plainly wrong; where it is not plain, ask.
+        """
+        said = self.delimiter
         for other, word in OTHER_DELIMITERS.items():
-            if other in name:
-                way = "`format='tsv'`" if other == "\t" else f"`delimiter={other!r}`"
-                if re.search(r"\d,\d", ",".join(row)):
-                    way += ", and `decimal=','` if its numbers have commas"
+            if other not in name:
+                continue
+            rows = self._first_rows_by(other)
+            if rows and self.layout.delimiter is None:
+                self._tell(word, rows)
+                return self._first_records()
+            way = "`format='tsv'`" if other == "\t" else f"`delimiter={other!r}`"
+            if rows:
+                raise InputError(
+                    self.label,
+                    f"`delimiter={said!r}` makes one column of it, and {word} separate its "
+                    f"columns: leave `delimiter` out, or give {way}.",
+                )
+            if self.layout.delimiter is None:
                 raise InputError(
                     self.label,
                     f"the header is a single column, {name[:60]!r}, which contains {word}. "
                     f"If {word} separate the columns, give {way}; if not, give "
-                    f"`delimiter={self.delimiter!r}`.",
+                    f"`delimiter={said!r}`.",
                 )
+        return None
+
+    def _first_rows_by(self, other: str) -> list[list[str]]:
+        """The first rows by another delimiter, which stays if they all have as many fields."""
+        said, self.delimiter = self.delimiter, other
+        with suppress(InputError):
+            records = [fields for _, fields in itertools.islice(self._records(), FEW_RECORDS)]
+            if len({len(fields) for fields in records}) == 1:
+                return records[1 - self.layout.no_header :]
+        self.delimiter = said
+        return []
+
+    def _tell(self, word: str, rows: list[list[str]]) -> None:
+        """Say what separates columns; and which decimal sign numbers have, where it is plain."""
+        cells = [cell.strip() for row in rows for cell in row]
+        commas = [cell for cell in cells if re.fullmatch(r"[+-]?\d+,\d+", cell)]
+        points = any(re.fullmatch(r"[+-]?\d*\.\d+", cell) for cell in cells)
+        # 1,565 may be more than a thousand.
+        plain = any(len(cell.partition(",")[2]) != 3 for cell in commas) and not points
+        plain = plain and self.layout.decimal == "."
+        if plain:
+            self.layout = replace(self.layout, decimal=",")
+        also = ", and its numbers have decimal commas" if plain else ""
+        sentence = f"{self.label}: {word} separate its columns{also}."
+        warn_once(None, "delimiter", f"{sentence} `delimiter` overrules it.", UserWarning)
 
     # --- what is wrong ---------------------------------------------------------------------------
 

@@ -222,6 +222,8 @@ def facts(found: Discoveries) -> list[tuple[str, str]]:
             ("Features", f"{provenance.n_features:,}"),
             ("Seed", provenance.random_state),
         ]
+    if found.not_tried:
+        known.append(("Not tried, as this is a split or large", ", ".join(found.not_tried)))
     known += [
         ("New rows", f"{len(found):,}"),
         ("Procedure", PROCEDURES[found.procedure].title),

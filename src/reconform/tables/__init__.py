@@ -27,10 +27,16 @@ class Written:
         The decimal sign.
     missing : tuple of str
         Cells that mean "missing", besides the usual ones.
+    typed : bool
+        Whether columns have types, so that text is meant as text, and never a number.
     """
 
     decimal: str = "."
     missing: tuple[str, ...] = field(default=())
+    typed: bool = False
+
+
+TYPED = Written(typed=True)
 
 
 @dataclass(frozen=True)
@@ -157,15 +163,20 @@ class Source:
     schema : pyarrow.Schema
     rows : int or None
         Number of rows, where the file tells it beforehand.
-    is_text : bool
-        Whether every cell is text that is yet to be read as a number.
+    layout : Written
+        How its cells are read.
     """
 
     path: Path
     label: str
     schema: Any
     rows: int | None = None
-    is_text = False
+    layout: Written = TYPED
+
+    @property
+    def is_text(self) -> bool:
+        """Whether every cell is text that is yet to be read as a number."""
+        return not self.layout.typed
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables of about `rows` rows, with these columns at least."""

@@ -442,7 +442,7 @@ def labels_in(cells: Any) -> Callable[[int, str], str | None]:
 # --- what a detector sees ------------------------------------------------------------------------
 
 
-def numbers(column: Any, layout: Written, *, parse: bool) -> tuple[FloatArray, BoolArray]:
+def numbers(column: Any, layout: Written) -> tuple[FloatArray, BoolArray]:
     """Read a column as numbers, NaN where there is none, and mark cells that are no numbers.
 
     Text is parsed if it comes from a text file; in a Parquet or Arrow file it is meant as text.
@@ -451,28 +451,28 @@ def numbers(column: Any, layout: Written, *, parse: bool) -> tuple[FloatArray, B
     --------
     >>> import pyarrow as pa
     >>> from reconform.tables import Written
-    >>> numbers(pa.chunked_array([["1.5", " true", "n/a", "red"]]), Written(), parse=True)
+    >>> numbers(pa.chunked_array([["1.5", " true", "n/a", "red"]]), Written())
     (array([1.5, 1. , nan, nan]), array([False, False, False,  True]))
     """
-    values, unreadable = _numbers(column, layout, parse)
+    values, unreadable = _numbers(column, layout)
     for text in layout.missing:  # -200 is -200.0, too
         if re.match(NUMBER, text):
             values[values == float(text)] = np.nan
     return values, unreadable
 
 
-def _numbers(column: Any, layout: Written, parse: bool) -> tuple[FloatArray, BoolArray]:
+def _numbers(column: Any, layout: Written) -> tuple[FloatArray, BoolArray]:
     kind = kind_of(column.type)
     if kind == "number":
         return _to_float(column), np.zeros(len(column), dtype=bool)
-    if kind != "text" or not parse:
+    if kind != "text" or layout.typed:
         return np.full(len(column), np.nan), _to_bool(pc.is_valid(column))
     if layout.decimal == "." and not layout.missing:
         try:
             return _to_float(column), np.zeros(len(column), dtype=bool)
         except pa.ArrowInvalid:  # some cell is missing, padded, a truth value, or no number
             pass
-    cells = texts(column, layout, parse=True)
+    cells = texts(column, layout)
     if layout.decimal == ",":
         # A point is then no decimal sign: 1.500 may well mean one thousand and a half.
         cells = pc.replace_substring(pc.replace_substring(cells, ".", "·"), ",", ".")
@@ -488,10 +488,10 @@ def _numbers(column: Any, layout: Written, parse: bool) -> tuple[FloatArray, Boo
     return values, _to_bool(pc.fill_null(pc.invert(is_number), False))
 
 
-def texts(column: Any, layout: Written, *, parse: bool) -> Any:
+def texts(column: Any, layout: Written) -> Any:
     """Read a column as labels; null where the cell is missing."""
     cells = words(column)
-    if not parse:
+    if layout.typed:
         return cells
     cells = pc.utf8_trim_whitespace(cells)
     gone = pc.is_in(cells, value_set=pa.array([*MISSING, *layout.missing], cells.type))
@@ -513,9 +513,7 @@ _ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1
 _ZONE = r"(:[0-9]{2}([.,][0-9]+)?) ?(Z|UTC|[+-][0-9]{2}:?[0-9]{2})$"
 
 
-def seconds(
-    column: Any, written: str, layout: Written, *, parse: bool
-) -> tuple[FloatArray, BoolArray]:
+def seconds(column: Any, written: str, layout: Written) -> tuple[FloatArray, BoolArray]:
     """Read dates as seconds since 1970 on the clock of the wall, and mark what are none.
 
     Examples
@@ -523,14 +521,14 @@ def seconds(
     >>> import pyarrow as pa
     >>> from reconform.tables import Written
     >>> cells = pa.chunked_array([["1970-01-02T00:00:01+02:00", "", "soon"]])
-    >>> seconds(cells, "iso", Written(), parse=True)
+    >>> seconds(cells, "iso", Written())
     (array([86401.,    nan,    nan]), array([False, False,  True]))
     """
     if kind_of(column.type) == "time":
         return _typed_seconds(column), np.zeros(len(column), dtype=bool)
     if kind_of(column.type) != "text":
         return np.full(len(column), np.nan), _to_bool(pc.is_valid(column))
-    cells = texts(column, layout, parse=parse)
+    cells = texts(column, layout)
     there = _to_bool(pc.is_valid(cells))
     if written == "iso":
         cells = pc.replace_substring_regex(cells, _ZONE, r"\1")
@@ -572,7 +570,7 @@ def _typed_seconds(column: Any) -> FloatArray:
     return np.array(values, dtype=np.float64) / per
 
 
-def codes(column: Any, layout: Written, *, parse: bool) -> FloatArray:
+def codes(column: Any, layout: Written) -> FloatArray:
     """Read a column as the codes of its labels; NaN where a cell is missing.
 
     Examples
@@ -580,10 +578,10 @@ def codes(column: Any, layout: Written, *, parse: bool) -> FloatArray:
     >>> import pyarrow as pa
     >>> from reconform.tables import Written
     >>> column = pa.chunked_array([["red", "", "red"]])
-    >>> codes(column, Written(), parse=True) == label_code("red")
+    >>> codes(column, Written()) == label_code("red")
     array([ True, False,  True])
     """
-    cells = texts(column, layout, parse=parse)
+    cells = texts(column, layout)
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()
     coded = cells.dictionary_encode()
@@ -593,21 +591,17 @@ def codes(column: Any, layout: Written, *, parse: bool) -> FloatArray:
     return values
 
 
-def all_numbers(
-    columns: Sequence[Any], layout: Written, *, parse: bool
-) -> tuple[FloatArray, BoolArray]:
+def all_numbers(columns: Sequence[Any], layout: Written) -> tuple[FloatArray, BoolArray]:
     """Read columns as numbers, as `numbers` does; a row of the results for each of them."""
     shape = (len(columns), len(columns[0]) if columns else 0)
     values, unreadable = np.empty(shape), np.empty(shape, dtype=bool)
     for where, cells in blocks(columns):
-        of_block = numbers(cells, layout, parse=parse)
+        of_block = numbers(cells, layout)
         values[where], unreadable[where] = (part.reshape(len(where), -1) for part in of_block)
     return values, unreadable
 
 
-def matrix(
-    table: Any, features: Sequence[Feature], layout: Written, *, parse: bool
-) -> tuple[FloatArray, bool]:
+def matrix(table: Any, features: Sequence[Feature], layout: Written) -> tuple[FloatArray, bool]:
     """Read the features into a matrix; say whether a cell is neither a number nor missing."""
     X = np.empty((table.num_rows, len(features)))
     if not table.num_rows:
@@ -616,7 +610,7 @@ def matrix(
     unreadable = False
     if plain:
         columns = [table.column(features[j].name) for j in plain]
-        values, marks = all_numbers(columns, layout, parse=parse)
+        values, marks = all_numbers(columns, layout)
         X[:, plain] = values.T
         unreadable = bool(marks.any())
     times: dict[tuple[str, str], tuple[FloatArray, BoolArray]] = {}
@@ -624,16 +618,16 @@ def matrix(
         if feature.made is not None:
             column, written, part = feature.made
             if (column, written) not in times:
-                read = seconds(table.column(column), written, layout, parse=parse)
+                read = seconds(table.column(column), written, layout)
                 times[column, written] = read
                 unreadable = unreadable or bool(read[1].any())
             X[:, j] = calendar_part(times[column, written][0], part)
         elif feature.labels is not None:
-            X[:, j] = codes(table.column(feature.name), layout, parse=parse)
+            X[:, j] = codes(table.column(feature.name), layout)
     return X, unreadable
 
 
-def rounded(table: Any, features: Sequence[Feature], X: FloatArray, *, parse: bool) -> list[str]:
+def rounded(table: Any, features: Sequence[Feature], X: FloatArray, layout: Written) -> list[str]:
     """Name the columns with whole numbers beyond 2^53 that are rounded in the matrix of a table.
 
     Examples
@@ -642,14 +636,15 @@ def rounded(table: Any, features: Sequence[Feature], X: FloatArray, *, parse: bo
     >>> from reconform.tables import Written
     >>> table = pa.table({"id": [2**53 + 1, 5], "x": [1e300, 2.0]})
     >>> features = [Feature("id"), Feature("x")]
-    >>> rounded(table, features, matrix(table, features, Written(), parse=False)[0], parse=False)
+    >>> rounded(table, features, matrix(table, features, TYPED)[0], TYPED)
     ['id']
     """
     large = np.abs(X) >= EXACT
     found = []
     for j in np.flatnonzero(large.any(axis=0)).tolist():
         column = table.column(features[j].column)
-        whole = pa.types.is_integer(column.type) or (parse and kind_of(column.type) == "text")
+        parsed = not layout.typed and kind_of(column.type) == "text"
+        whole = parsed or pa.types.is_integer(column.type)
         if whole and features[j].labels is None:
             cells = words(column.filter(pa.array(large[:, j]))).to_pylist()
             digits = (cell.strip() for cell in cells)

@@ -25,7 +25,7 @@ from ..arrays import FloatArray
 from ..assumption.columns import no_repeats
 from ..errors import MOST_LISTED, InputError, listed, nearest
 from ..frames import ELAPSED, calendar_parts
-from . import FEW_LABELS, Feature, Source, TableSource, Written, dated
+from . import FEW_LABELS, TYPED, Feature, Source, TableSource, Written, dated
 from .cells import (
     DATE_FORMATS,
     TIMES,
@@ -33,7 +33,6 @@ from .cells import (
     as_table,
     kind_of,
     matrix,
-    numbers,
     seconds,
     texts,
     words,
@@ -78,13 +77,13 @@ class ColumnSurvey:
     seems: Counter[str] = field(default_factory=Counter)
     example: str = ""
 
-    def look_at(self, cells: Any, layout: Written, *, parse: bool) -> None:
+    def look_at(self, cells: Any, layout: Written) -> None:
         """Note what unreadable cells seem to be."""
         kind = kind_of(cells.type)
         self.example = self.example or str(words(cells.slice(0, 1))[0])[:40]
         times = commas = 0
         if kind == "text":
-            cells = texts(cells, layout, parse=parse)
+            cells = texts(cells, layout)
             times = pc.sum(pc.match_substring_regex(cells, TIME)).as_py()
             commas = pc.sum(pc.match_substring_regex(cells, COMMA)).as_py()
         self.seems.update({"time": times, "comma": commas, kind: len(cells) - times - commas})
@@ -124,7 +123,7 @@ def too_many_rows(source: Source, most: int) -> InputError:
 
 
 def survey(
-    source: Source, columns: Sequence[str], layout: Written, rows: int, *, most: int | None = None
+    source: Source, columns: Sequence[str], rows: int, *, most: int | None = None
 ) -> dict[str, ColumnSurvey]:
     """Count what the columns of a table hold; refuse one of more than `most` rows."""
     surveys = {name: ColumnSurvey(name) for name in columns}
@@ -134,7 +133,7 @@ def survey(
         if most is not None and seen > most:
             raise too_many_rows(source, most)
         cells, every = [table.column(name) for name in surveys], list(surveys.values())
-        values, unreadable = all_numbers(cells, layout, parse=source.is_text)
+        values, unreadable = all_numbers(cells, source.layout)
         for what, marks in (
             ("missing", np.isnan(values) & ~unreadable),
             ("infinite", np.isinf(values)),
@@ -145,21 +144,19 @@ def survey(
                 setattr(found, what, getattr(found, what) + int(marks[j].sum()))
                 found.first.setdefault(what, found.rows + int(marks[j].argmax()))
                 if what == "unreadable":
-                    found.look_at(cells[j].filter(marks[j]), layout, parse=source.is_text)
+                    found.look_at(cells[j].filter(marks[j]), source.layout)
         for found in every:
             found.rows += table.num_rows
     return surveys
 
 
-def labels_of(
-    source: Source, columns: Sequence[str], layout: Written, rows: int
-) -> dict[str, tuple[str, ...]]:
+def labels_of(source: Source, columns: Sequence[str], rows: int) -> dict[str, tuple[str, ...]]:
     """Collect the different labels of some columns, in order."""
     labels: dict[str, set[str]] = {name: set() for name in columns}
     size = 0
     for table in source.tables(columns, rows):
         for name, known in labels.items():
-            cells = texts(table.column(name), layout, parse=source.is_text)
+            cells = texts(table.column(name), source.layout)
             found = set(pc.unique(cells.drop_null()).to_pylist()) - known
             size += sum(map(len, found))
             if size > LABEL_BYTES:
@@ -193,7 +190,6 @@ def refuse_new(
     source: Source,
     surveys: dict[str, ColumnSurvey],
     features: Sequence[Feature],
-    layout: Written,
     *,
     allow_missing: bool,
 ) -> None:
@@ -203,7 +199,7 @@ def refuse_new(
     dates = {f.made[:2]: surveys[f.column] for f in features if f.made is not None}
     for (column, written), found in dates.items():  # which a survey takes for no numbers
         cells = (table.column(column) for table in source.tables([column], ROWS_AT_ONCE))
-        wrong = [seconds(some, written, layout, parse=source.is_text)[1].sum() for some in cells]
+        wrong = [seconds(some, written, source.layout)[1].sum() for some in cells]
         found.unreadable = int(sum(wrong))
     complaints = _Complaints(source)
     complaints.add(
@@ -341,13 +337,13 @@ class _Both:
     name: str
     surveys: Sequence[ColumnSurvey]
     cells: Sequence[Any]
-    parse: Sequence[bool]
-    layout: Written
+    layouts: Sequence[Written]
+    values: Sequence[FloatArray]  # of a column of numbers
 
     def read(self, how: Callable[..., T]) -> list[T]:
         """Both, by what reads cells: as numbers, texts or times."""
-        pairs = zip(self.cells, self.parse, strict=True)
-        return [how(cells, layout=self.layout, parse=parse) for cells, parse in pairs]
+        pairs = zip(self.cells, self.layouts, strict=True)
+        return [how(cells, layout=layout) for cells, layout in pairs]
 
 
 def _first_rows(source: Source, names: Sequence[str], rows: int) -> Any:
@@ -364,7 +360,6 @@ def _first_rows(source: Source, names: Sequence[str], rows: int) -> Any:
 def uses_of(
     sources: Sequence[Source],
     surveys: Sequence[dict[str, ColumnSurvey]],
-    layout: Written,
     rows: int,
     *,
     categories: Sequence[str] = (),
@@ -379,7 +374,6 @@ def uses_of(
         The reference, and the new rows if they are known.
     surveys : sequence of dict
         What their columns hold.
-    layout : Written
     rows : int
         Of a batch.
     categories, elapsed : sequence of str
@@ -391,6 +385,12 @@ def uses_of(
         _first_rows(source, list(found), rows)
         for source, found in zip(sources, surveys, strict=True)
     ]
+    plain = [name for name, found in surveys[0].items() if found.nature == "number"]
+    read = []  # all columns together: in wide tables a call for each is slow
+    for table, source in zip(looked, sources, strict=True):
+        some = [name for name in plain if name in table.column_names]
+        values, _ = all_numbers([table.column(name) for name in some], source.layout)
+        read.append(dict(zip(some, values, strict=True)))
     uses = []
     for name in surveys[0]:
         where = [k for k, found in enumerate(surveys) if name in found]
@@ -398,13 +398,13 @@ def uses_of(
             name,
             [surveys[k][name] for k in where],
             [looked[k].column(name) for k in where],
-            [sources[k].is_text for k in where],
-            layout,
+            [sources[k].layout for k in where],
+            [read[k][name] for k in where if name in read[k]],
         )
         uses.append(_use(column, name in categories, name in elapsed, named))
     # The labels of all reference rows, not of the first ones only.
     names = [use.name for use in uses if use.features and use.features[0].is_category]
-    labels = labels_of(sources[0], names, layout, rows) if names else {}
+    labels = labels_of(sources[0], names, rows) if names else {}
     return [
         replace(use, features=(Feature(use.name, labels[use.name]),)) if use.name in labels else use
         for use in uses
@@ -432,7 +432,7 @@ def _use(column: _Both, is_label: bool, elapsed: bool, named: bool) -> Use:
 
 def _number(column: _Both, named: bool) -> Use:
     name, first = column.name, column.surveys[0]
-    values = [some for some, _ in column.read(numbers)]
+    values = column.values
     known = [some[np.isfinite(some)] for some in values]
     every = np.concatenate(known)
     never_twice = max(map(no_repeats, known)) < RARE or no_repeats(every) < RARE
@@ -538,17 +538,17 @@ def uses_in_frame(frame: Any, categories: Sequence[str] = ()) -> list[Use]:
                 f"{nearest(name, names)} There are {listed(names)}.",
                 column=name,
             )
-    found = survey(source, names, Written(), ROWS_AT_ONCE)
+    found = survey(source, names, ROWS_AT_ONCE)
     refuse_reference(source, [one for one in found.values() if one.nature in ("number", "stray")])
-    return uses_of([source], [found], Written(), ROWS_AT_ONCE, categories=categories)
+    return uses_of([source], [found], ROWS_AT_ONCE, categories=categories)
 
 
 def rows_of_frame(frame: Any, features: Sequence[Feature]) -> FloatArray:
     """Read the features of a frame; refuse cells that are something else than in the reference."""
     table = as_table(frame)
-    rows, unreadable = matrix(table, features, Written(), parse=False)
+    rows, unreadable = matrix(table, features, TYPED)
     if unreadable:
         source = TableSource(table, FRAME)
-        found = survey(source, table.column_names, Written(), ROWS_AT_ONCE)
-        refuse_new(source, found, features, Written(), allow_missing=True)
+        found = survey(source, table.column_names, ROWS_AT_ONCE)
+        refuse_new(source, found, features, allow_missing=True)
     return rows
