@@ -21,7 +21,7 @@ from reconform.atomic import (
     write_atomic,
 )
 from reconform.files import open_output
-from reconform.files.writing import check_separate
+from reconform.files.formats import check_separate
 from refusals import refused
 
 

@@ -20,9 +20,8 @@ from ..detector import ConformalDetector
 from ..display import percent
 from ..errors import ReconformError
 from ..files import Table, check_output
-from ..files.formats import is_standard, layout_like
+from ..files.formats import is_standard, layout_like, open_output
 from ..files.marks import read_marks, reference_rows, review_table, rows_with_keys
-from ..files.writing import open_output
 from ..frames import stacked
 from ..reporting import write_page
 from ..reporting.record import record as record_of_runs

@@ -263,7 +263,7 @@ def settle_streams() -> None:
 
 def check_separate(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
     """Refuse outputs that would replace an input, or each other; paths come by their options."""
-    from ..files.writing import check_separate as apart  # Arrow is not needed to say the version
+    from ..files.formats import check_separate as apart  # Arrow is not needed to say the version
 
     try:
         apart(outputs, inputs)

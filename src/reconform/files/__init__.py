@@ -1,13 +1,12 @@
 """Tables on disk, in and out, in batches.
 
-    formats.py    `FORMATS`, one row per format, `Layout`, which chooses among them
+    formats.py    `FORMATS`, one row per format; `Layout`, which chooses among them; `open_output`
     text.py       CSV and TSV
     columnar.py   Parquet and Arrow
     source.py     `open_source`: a table that can be read more than once, pipes included
     reading.py    `read_reference`, `read_labelled`: a reference in memory
     batches.py    `open_batches`: new rows, and units made of them
     lines.py      rows that arrive as lines
-    writing.py    `open_output`: whole or not at all
     judge.py      `judge_file`: a file in, a file with p-values and decisions out
     result.py     writes every row with its results; `FileDiscoveries`
 
@@ -24,18 +23,24 @@ from ..extras import extra, imported_later
 
 extra("pyarrow", None, "reading and writing files")
 
-from .formats import FORMATS, Layout
+from .formats import (
+    CERTIFIED_NAMES,
+    FORMATS,
+    RESULT_NAMES,
+    Layout,
+    add_results,
+    check_output,
+    open_output,
+)
 
 if TYPE_CHECKING:
     from .batches import Batches, open_batches
     from .reading import Table, TableOptions, normal_rows, read_labelled, read_reference
-    from .writing import CERTIFIED_NAMES, RESULT_NAMES, add_results, check_output, open_output
 
 # Whoever only asks what a file is need not wait for all that can be done with its rows.
 _HOMES = {
     "batches": ("Batches", "open_batches"),
     "reading": ("Table", "TableOptions", "normal_rows", "read_labelled", "read_reference"),
-    "writing": ("CERTIFIED_NAMES", "RESULT_NAMES", "add_results", "check_output", "open_output"),
 }
 __getattr__, __dir__ = imported_later(__name__, _HOMES)
 

@@ -43,14 +43,9 @@ from ..updating import apart_from
 from ..weights import Weights
 from . import result
 from .batches import Batches, ReadOptions, blaming, missing_counts, open_batches, open_units
-from .formats import Layout, layout_like
+from .formats import Layout, WriteOptions, check_output, check_separate, layout_like
 from .result import FileDiscoveries, SecondPass
 from .source import Spill
-from .writing import (
-    WriteOptions,
-    check_output,
-    check_separate,
-)
 
 # A row of text has an end of line and something before it, at least.
 LEAST_BYTES = 2

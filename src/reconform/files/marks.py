@@ -30,12 +30,11 @@ from ..tables import Feature
 from ..tables.cells import Fingerprint, words
 from ..updating import MARK_COLUMNS, Looked, marks_of, moved, reference_of, row_keys, updated
 from .batches import default_batch_rows, open_batches
-from .formats import Layout
+from .formats import Layout, free_names
 from .judge import Wanted, features_of, labels_of_rows
 from .reading import Table
 from .result import FileDiscoveries
 from .source import open_source
-from .writing import free_names
 
 # What a person marks is not a million rows.
 MOST_MARKS = 100_000

@@ -24,9 +24,16 @@ from ..explain import Explainer, Explanation, Judged, explainer_for
 from ..tables.cells import PIECE_BYTES, labels_in, to_python
 from ..units import UnitRows
 from .batches import Batches, ReadOptions
-from .formats import FORMATS, Layout
+from .formats import (
+    CERTIFIED_NAMES,
+    FORMATS,
+    RESULT_NAMES,
+    Layout,
+    WriteOptions,
+    add_results,
+    open_output,
+)
 from .source import SPILL_BYTES, row_sizes
-from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, add_results, open_output
 
 if TYPE_CHECKING:
     from .judge import FileScan, Progress
