@@ -385,10 +385,10 @@ def uses_of(
         _first_rows(source, list(found), rows)
         for source, found in zip(sources, surveys, strict=True)
     ]
-    plain = [name for name, found in surveys[0].items() if found.nature == "number"]
+    plain = {name for name, found in surveys[0].items() if found.nature == "number"}
     read = []  # all columns together: in wide tables a call for each is slow
     for table, source in zip(looked, sources, strict=True):
-        some = [name for name in plain if name in table.column_names]
+        some = [name for name in table.column_names if name in plain]
         values, _ = all_numbers([table.column(name) for name in some], source.layout)
         read.append(dict(zip(some, values, strict=True)))
     uses = []
