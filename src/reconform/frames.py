@@ -340,32 +340,6 @@ def holds_times(cells: nw.Series[Any]) -> bool:
     return isinstance(first, TIMES) or type(first).__name__ in MORE_TIMES
 
 
-def text_columns(X: Any) -> list[str]:
-    """Return the names of the columns of a frame that hold no numbers.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> text_columns(pd.DataFrame({"x": [1.0, 2.0], "colour": ["red", "blue"]}))
-    ['colour']
-    """
-    columns = columns_of(X).items()
-    return [str(name) for name, cells in columns if read_column(cells).values is None]
-
-
-def missing_columns(X: Any) -> list[str]:
-    """Return the names of the columns of a frame in which numbers are missing.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> missing_columns(pd.DataFrame({"x": [1.0, None], "y": [1.0, 2.0]}))
-    ['x']
-    """
-    read = ((name, read_column(cells).values) for name, cells in columns_of(X).items())
-    return [str(name) for name, values in read if values is not None and np.isnan(values).any()]
-
-
 def rounded_sentence(names: Sequence[str]) -> str:
     """Say that whole numbers are rounded.
 
@@ -558,12 +532,6 @@ def mixed(X: Any, rows: IndexArray) -> Any:
     return FrameRows(nw.concat(frames, how="horizontal").to_native(), numbers)
 
 
-def frame_of(package: str, X: FloatArray, names: Sequence[str]) -> FrameRows:
-    """Make the frame of a library from numbers, as a reader of files has them."""
-    columns = {name: X[:, j] for j, name in enumerate(names)}
-    return FrameRows(make_frame(package, columns), X)
-
-
 # --- arrays of float64 ----------------------------------------------------------------------------
 
 
@@ -622,12 +590,15 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool = True, **checks: Any)
 
 def _reason(X: Any, error: str) -> str | None:
     """Say what is wrong with rows where scikit-learn says it for other people."""
-    if "could not convert" in error or "Cannot cast" in error:
-        text = text_columns(X)
-        return text_sentence(text) if text else None
-    if not error.startswith("Input X contains NaN"):
+    strange = "could not convert" in error or "Cannot cast" in error
+    gaps = error.startswith("Input X contains NaN")
+    if not strange and not gaps:
         return None
-    columns = missing_columns(X)
+    read = [(str(name), read_column(cells).values) for name, cells in columns_of(X).items()]
+    if strange:
+        text = [name for name, values in read if values is None]
+        return text_sentence(text) if text else None
+    columns = [name for name, values in read if values is not None and np.isnan(values).any()]
     where = f" in {'columns' if len(columns) > 1 else 'the column'} {listed(columns)}"
     return (
         f"Input X contains NaN: values are missing{where if columns else ''}, and this detector "

@@ -30,7 +30,6 @@ from .frames import (
     by_name,
     columns_of,
     frame_as_it_is,
-    frame_of,
     frame_of_records,
     make_frame,
     numbers_of,
@@ -207,7 +206,8 @@ class Frames(_ByColumn):
 
     def of_file(self, X: FloatArray, names: Sequence[str]) -> Any:
         """Put the numbers in a frame of the same library."""
-        return frame_of(self.package, X, [str(name) for name in names])
+        columns = {str(name): X[:, j] for j, name in enumerate(names)}
+        return FrameRows(make_frame(self.package, columns), X)
 
     def of_records(self, records: Any, names: Sequence[str]) -> Any:
         """Make a frame of the same library."""

@@ -444,11 +444,7 @@ def open_units(
         carried = pa.concat_tables(tables)
         X = np.concatenate(parts)
         with blaming(raw.source.label, unit):
-            if isinstance(known, WindowFeatures) and windows is not None:
-                rows = in_windows(carried, X, known.columns, windows, known)
-            else:
-                codes, names = codes_of_units(unit_cells(carried, unit, seen), seen)
-                rows = UnitRows(X, codes, names, known)
+            rows = units_of_rows(carried, X, known.columns, unit, windows, known)
             known.refuse_known(rows.names.tolist())
             made = of_units(rows, carried, unit, group)
         for name, values in zip(known.names, rows.features.T, strict=True):
@@ -461,14 +457,19 @@ def open_units(
         yield batches
 
 
-def in_windows(
+def units_of_rows(
     cells: Any,
     X: FloatArray,
     columns: Sequence[Feature],
-    how: Windows,
-    known: WindowFeatures | None = None,
+    unit: str,
+    how: Windows | None,
+    known: UnitFeatures | None = None,
 ) -> UnitRows:
-    """Cut rows into windows by the columns beside them."""
+    """Put rows into the units that a column beside them names, or cut them into windows."""
+    if how is None:
+        codes, units = codes_of_units(unit_cells(cells, unit, len(X)), len(X))
+        return UnitRows(X, codes, units, known or UnitFeatures.of(columns, X, units.tolist()))
+    assert known is None or isinstance(known, WindowFeatures)
     names = () if cells is None else cells.column_names
     for column in filter(None, (how.time, how.series)):
         if column not in names and not in_row_order(column, names):

@@ -34,19 +34,19 @@ from ..tables.uses import (
     uses_of,
 )
 from ..timeseries import Windows
-from ..units import UnitFeatures, UnitRows, codes_of_units
+from ..units import UnitFeatures, codes_of_units
 from .batches import (
     blaming,
     check_known,
     check_labels,
     default_batch_rows,
     in_row_order,
-    in_windows,
     missing_counts,
     most_rows,
     of_units,
     tell_rounded,
     unit_cells,
+    units_of_rows,
 )
 from .formats import Layout
 from .source import CachedSource, is_remote, open_source, opened_once
@@ -337,26 +337,23 @@ def in_units(
 ) -> Table:
     """Make one row of features of every unit of a reference, or of every window."""
     with blaming(table.path, unit):
-        if windows is not None:
-            rows = in_windows(table.ids, table.X, table.features, windows)
-        else:
-            codes, names = codes_of_units(unit_cells(table.ids, unit, len(table)), len(table))
-            rows = UnitRows(
-                table.X, codes, names, UnitFeatures.of(table.features, table.X, names.tolist())
-            )
+        rows = units_of_rows(table.ids, table.X, table.features, unit, windows)
         if len(rows.names) < 2:
             raise ReconformError(f"it has {len(rows.names)} unit; a reference needs at least two.")
         ids = of_units(rows, table.ids, unit, group)
-    units = rows.units
-    features = tuple(Feature(name) for name in units.names)
+    features = tuple(Feature(name) for name in rows.units.names)
+    return _with_rows(table, rows.features, features, ids=ids, units=rows.units)
+
+
+def _with_rows(table: Table, X: FloatArray, features: Sequence[Feature], **more: Any) -> Table:
+    """The table with other rows and columns."""
     return replace(
         table,
-        X=rows.features,
-        features=features,
-        ids=ids,
-        missing=missing_counts(rows.features, features),
-        fingerprint=Fingerprint(features).add(rows.features).hexdigest(),
-        units=units,
+        X=X,
+        features=tuple(features),
+        missing=missing_counts(X, features),
+        fingerprint=Fingerprint(features).add(X).hexdigest(),
+        **more,
     )
 
 
@@ -469,15 +466,8 @@ def normal_rows(table: Table, anomalous: BoolArray) -> Table:
             there = set(X[:, j].tolist())
             labels = tuple(label for label in feature.labels if label_code(label) in there)
             features[j] = replace(feature, labels=labels)
-    return replace(
-        table,
-        X=X,
-        features=tuple(features),
-        ids=None if table.ids is None else table.ids.filter(~anomalous),
-        missing=missing_counts(X, features),
-        fingerprint=Fingerprint(features).add(X).hexdigest(),
-        stay=np.flatnonzero(~anomalous),
-    )
+    ids = None if table.ids is None else table.ids.filter(~anomalous)
+    return _with_rows(table, X, features, ids=ids, stay=np.flatnonzero(~anomalous))
 
 
 def _anomalous(table: Table, label: str, layout: Written) -> BoolArray:
