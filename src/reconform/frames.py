@@ -15,6 +15,7 @@ import datetime
 import hashlib
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn
@@ -740,7 +741,10 @@ def _times(X: Any) -> str:
     """Names of the columns that hold times, or the type of an array of them."""
     if package_of(X) is not None:
         return listed(time_columns(X))
-    array = X if isinstance(X, np.ndarray) else _first_row(X)
+    array = X if isinstance(X, np.ndarray) else np.asarray(0.0)
+    if isinstance(X, list | tuple) and len(X):
+        with suppress(ValueError):  # ragged: scikit-learn says it
+            array = np.asarray(X[0])  # the first row tells what the others are
     if array.dtype.kind in "mM":
         return str(array.dtype)
     row = array[0] if array.ndim > 1 and len(array) else array
@@ -748,13 +752,3 @@ def _times(X: Any) -> str:
         place = next(j for j, cell in enumerate(np.ravel(row)) if isinstance(cell, TIMES))
         return f"column {place}"
     return ""
-
-
-def _first_row(X: Any) -> Any:
-    """The first row of a list, which tells what the others are."""
-    if isinstance(X, list | tuple) and len(X):
-        try:
-            return np.asarray(X[0])
-        except ValueError:  # ragged: scikit-learn says it
-            pass
-    return np.asarray(0.0)

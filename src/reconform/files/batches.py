@@ -21,19 +21,8 @@ from ..errors import InputError, ReconformError, check_count, listed, nearest, w
 from ..frames import label_code, rounded_sentence
 from ..grouping import label_of
 from ..tables import Feature, Source, TableSource, Written
-from ..tables.cells import (
-    all_numbers,
-    kind_of,
-    matrix,
-    rounded,
-    texts,
-    to_python,
-)
-from ..tables.uses import (
-    refuse_new,
-    survey,
-    too_many_rows,
-)
+from ..tables.cells import all_numbers, kind_of, matrix, rounded, texts, to_python
+from ..tables.uses import check_known, refuse_new, survey, too_many_rows
 from ..timeseries import WindowFeatures, Windows, cut
 from ..units import UnitFeatures, UnitRows, by_time, codes_of_units, periods
 from .formats import Layout
@@ -169,11 +158,6 @@ class Batches:
     def matrix(self, table: Any) -> tuple[FloatArray, bool]:
         """Read the features of a table; and whether some cell is neither a number nor missing."""
         return matrix(table, self.features, self.source.layout)
-
-    def groups(self, table: Any, name: str, before: int) -> ObjectArray:
-        """Read the group of rows, which so many come before."""
-        source = self.source
-        return group_labels(table.column(name), name, source.layout, source.label, before=before)
 
     @cached_property
     def _codes(self) -> dict[int, list[float]]:
@@ -379,21 +363,6 @@ def blaming(label: str, column: str) -> Iterator[None]:
 def in_row_order(time: str, names: Sequence[str]) -> bool:
     """Whether no column has the times, because rows stand in the order of time."""
     return time == IN_ROWS and IN_ROWS not in names
-
-
-def check_known(
-    source: Source, parameter: str, wanted: Sequence[str], names: Sequence[str]
-) -> None:
-    """Refuse columns that a parameter names and that are not there."""
-    known = set(names)
-    for name in wanted:
-        if name not in known:
-            raise InputError(
-                source.label,
-                f"`{parameter}` names a column {name!r} that is not there.{nearest(name, names)} "
-                f"There are {listed(names)}.",
-                column=name,
-            )
 
 
 def check_labels(source: Source, names: Sequence[str]) -> None:

@@ -42,7 +42,15 @@ from ..tables.cells import TIMES, Fingerprint, to_python
 from ..updating import apart_from
 from ..weights import Weights
 from . import result
-from .batches import Batches, ReadOptions, blaming, missing_counts, open_batches, open_units
+from .batches import (
+    Batches,
+    ReadOptions,
+    blaming,
+    group_labels,
+    missing_counts,
+    open_batches,
+    open_units,
+)
 from .formats import Layout, WriteOptions, check_output, check_separate, layout_like
 from .result import FileDiscoveries, SecondPass
 from .source import Spill
@@ -281,8 +289,10 @@ class FileScan:
         notice = not self.sizes
         rows = 0
         for table, X in self.batches.read(self._wanted.columns if notice and self._wanted else ()):
-            group = self.batches.group_column
-            groups = None if group is None else self.batches.groups(table, group, rows)
+            group, source, groups = self.batches.group_column, self.batches.source, None
+            if group is not None:
+                cells, label = table.column(group), source.label
+                groups = group_labels(cells, group, source.layout, label, before=rows)
             codes = self.cad.codes_of(groups, len(X))
             part = RowsPart(X, codes)
             if notice:

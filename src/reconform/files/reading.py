@@ -18,26 +18,12 @@ from ..detectors.prepare import too_many_labels
 from ..errors import InputError, ReconformError, listed, nearest
 from ..frames import label_code
 from ..tables import Feature, Source, Written
-from ..tables.cells import (
-    Fingerprint,
-    kind_of,
-    matrix,
-    numbers,
-    rounded,
-    texts,
-)
-from ..tables.uses import (
-    ColumnSurvey,
-    Use,
-    refuse_reference,
-    survey,
-    uses_of,
-)
+from ..tables.cells import Fingerprint, kind_of, matrix, numbers, rounded, texts
+from ..tables.uses import ColumnSurvey, Use, check_known, refuse_reference, survey, uses_of
 from ..timeseries import Windows
 from ..units import UnitFeatures, codes_of_units
 from .batches import (
     blaming,
-    check_known,
     check_labels,
     default_batch_rows,
     in_row_order,

@@ -301,8 +301,8 @@ class TextSource(Source):
                     )
                 raise InputError(
                     self.label,
-                    f"the line has {_count(len(fields), 'field')}, and the header has "
-                    f"{len(names)}.{hint}",
+                    f"the line has {len(fields):,} field{'s' * (len(fields) != 1)}, and the header "
+                    f"has {len(names)}.{hint}",
                     line=line,
                 )
 
@@ -332,10 +332,6 @@ def _breaks_lines(row: Any) -> bool:
     """Whether a cell of the row contains a line break."""
     breaks = pc.match_substring_regex(pa.chunked_array(row.columns), "[\r\n]")
     return pc.any(breaks).as_py() is True
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 # --- writing -------------------------------------------------------------------------------------

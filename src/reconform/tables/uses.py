@@ -171,6 +171,21 @@ def labels_of(source: Source, columns: Sequence[str], rows: int) -> dict[str, tu
     return {name: tuple(sorted(known)) for name, known in labels.items()}
 
 
+def check_known(
+    source: Source, parameter: str, wanted: Sequence[str], names: Sequence[str]
+) -> None:
+    """Refuse columns that a parameter names and that are not there."""
+    known = set(names)
+    for name in wanted:
+        if name not in known:
+            raise InputError(
+                source.label,
+                f"`{parameter}` names a column {name!r} that is not there.{nearest(name, names)} "
+                f"There are {listed(names)}.",
+                column=name,
+            )
+
+
 def refuse_reference(source: Source, surveys: Sequence[ColumnSurvey]) -> None:
     """Refuse a reference with a sentence for every kind of trouble in its columns of numbers."""
     if not any(found.is_odd for found in surveys):
@@ -530,14 +545,7 @@ def uses_in_frame(frame: Any, categories: Sequence[str] = ()) -> list[Use]:
     """Say what every column of a frame is used as."""
     source = TableSource(as_table(frame), FRAME)
     names = source.schema.names
-    for name in categories:
-        if name not in names:
-            raise InputError(
-                FRAME,
-                f"`categories` names a column {name!r} that is not there."
-                f"{nearest(name, names)} There are {listed(names)}.",
-                column=name,
-            )
+    check_known(source, "categories", categories, names)
     found = survey(source, names, ROWS_AT_ONCE)
     refuse_reference(source, [one for one in found.values() if one.nature in ("number", "stray")])
     return uses_of([source], [found], ROWS_AT_ONCE, categories=categories)
