@@ -280,6 +280,8 @@ def test_a_frame_is_read_like_a_file(tmp_path, kind):
     expected = ConformalDetector(prepared("knn", table.features), "split", random_state=0)
     turned = KINDS[kind](rows[::-1])
     assert np.array_equal(cad.p_values(turned), expected.fit(table.X).p_values(table.X[::-1]))
+    with pytest.warns(UserWarning, match="did not have, 'note': not looked at"):
+        cad.p_values(KINDS[kind](rows.assign(note="new")))  # of 'id', nothing is said again
     odd = rows.assign(flow="high")
     refused(r"^X: text where the reference has numbers.*'flow'", cad.p_values, KINDS[kind](odd))
     save(cad, tmp_path / "model.rcad")

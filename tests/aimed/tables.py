@@ -2,7 +2,7 @@
 
 Every row of `AIMED` writes its files into a folder and returns the arguments of a command.
 ``python tests/aimed/tables.py`` runs all of them, and says what each took; ``NAME ...`` some.
-`tests/files/test_aimed_tables.py` runs each in a child process within limits of time and memory.
+`tests/files/test_fuzz.py` runs each in a child process within limits of time and memory.
 """
 
 from __future__ import annotations

@@ -281,22 +281,9 @@ def test_everything_wrong_is_said_at_once(tmp_path):
     message = str(refusal(read_reference, path))
     for words in ("decimal commas", "dates or times", "infinite values"):
         assert words.lower() in message.lower()
-
-
-@pytest.mark.parametrize("cells", ["7", "x", ""], ids=["number", "label", "missing"])
-def test_columns_that_never_change_may_stay(tmp_path, cells):
-    """`ConformalDetector.fit` says a word about them, wherever rows come from."""
-    lines = "".join(f"{i},{cells}\n" for i in range(3))
-    table = read_reference(text_file(tmp_path, f"a,b\n{lines}"))
-    assert table.names == (("a", "b") if cells else ("a",))
-
-
-def test_many_columns_are_not_all_listed(tmp_path):
-    names = [f"x{j}" for j in range(40)]
-    path = text_file(tmp_path, ",".join(names) + "\n" + 2 * (",".join(["inf"] * 40) + "\n"))
-    message = str(refusal(read_reference, path))
-    assert "40 columns" in message
-    assert "and 34 more" in message
+    infinite = 2 * ("\n" + ",".join(["inf"] * 40))
+    many = text_file(tmp_path, ",".join(f"x{j}" for j in range(40)) + infinite)
+    assert re.search("40 columns.* and 34 more", str(refusal(read_reference, many)))
 
 
 BAD_NEW = {
