@@ -652,7 +652,7 @@ def test_prepared_models_are_saved(tmp_path, detector, method):
     again = load(tmp_path / "m.rcad", trusted=True)
     assert again.features == cad.features
     assert np.array_equal(again.p_values(NEW), cad.p_values(NEW))
-    assert repr(again.detector) == repr(Prepare(detector, categories=("count",)))
+    assert repr(again.detector) == repr(prepare)
 
 
 def test_rows_that_are_dicts_are_a_frame():

@@ -250,9 +250,30 @@ def arrow_can(call: Callable[[], Any]) -> bool:
 
 
 def _plain_nested(type: Any) -> Any:
-    """A nested type stays if its parts are plain; otherwise it is text that says what cells are."""
-    parts = [type.field(i).type for i in range(type.num_fields)]
-    return type if all(plain_type(part) == part for part in parts) else pa.large_string()
+    """Make the parts of a nested type plain; where Arrow cannot cast to that, it is text."""
+    types = pa.types
+
+    def part(field: Any) -> Any:
+        return field.with_type(plain_type(field.type))
+
+    target = type
+    if types.is_struct(type):
+        target = pa.struct([part(type.field(i)) for i in range(type.num_fields)])
+    elif types.is_map(type):
+        key, item = plain_type(type.key_type), plain_type(type.item_type)
+        target = pa.map_(key, item, type.keys_sorted)
+    elif types.is_fixed_size_list(type):
+        target = pa.list_(part(type.value_field), type.list_size)
+    elif types.is_list(type):
+        target = pa.list_(part(type.value_field))
+    elif types.is_large_list(type):
+        target = pa.large_list(part(type.value_field))
+    elif types.is_list_view(type) or types.is_large_list_view(type):
+        # Arrow's casts of these are not to be relied on.
+        return type if part(type.value_field) == type.value_field else pa.large_string()
+    if target == type or arrow_can(lambda: pa.array([], type).cast(target)):
+        return target
+    return pa.large_string()
 
 
 def _plain(column: Any) -> Any:
