@@ -236,7 +236,7 @@ def test_one_row_is_spoken_of_as_one():
     assert "; it is flagged. Of 200 normal rows, about 0.8 would be as unusual." in said
     assert "With 95% confidence it is not normal, however many rows are looked at." in said
     usual_row = str(describe_first(1, 0, 0.1, whole))
-    assert "Of 200 normal rows, as many would be as unusual." in usual_row
+    assert "Of 200 normal rows, at least as many would be as unusual." in usual_row
     broken = str(describe_first(1, 1, 0.1, replace(whole, broken=True)))
     assert "Whether it is normal cannot be estimated" in broken
     assert "them" not in said + broken

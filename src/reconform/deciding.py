@@ -626,4 +626,4 @@ class ByWeights:
     def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
         """Say what may keep anomalies from being flagged, by the rows that the weights leave."""
         size = self.weights.effective_size_of(self.cad.calibration_.rows)
-        return self.rule.warning(max(1, int(size)), m, rows="reference rows' worth of weight")
+        return self.rule.warning(max(1, int(size)), m, rows="reference rows left by the weights")

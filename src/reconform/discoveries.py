@@ -250,6 +250,8 @@ class BaseDiscoveries(ABC):
         if METHODS[self.provenance.scheme].learns:
             return "Ranked by a classifier that was trained on reference and new rows."
         name = self.provenance.name or one_line(self.provenance.detector).strip("'")
+        if name == "auto":  # of weighted rows, each judged by itself
+            return "Ranked by the first of the detectors that there are to choose from."
         return f"Ranked by {name if len(name) <= LONGEST_NAME else name.split('(')[0]}."
 
     @property
@@ -318,8 +320,8 @@ class BaseDiscoveries(ABC):
             )
         if source is None or counts is None or not source.one_split:
             raise ReconformError(
-                "fdp_bound needs conservative ranks of one split, whose joint law is known; use "
-                "method='split' or 'prefit' with ties='conservative'."
+                "fdp_bound can be had for one split only; use method='split' or 'prefit', with "
+                "ties='conservative'."
             )
         if self.verdict.word == "broken":
             raise ReconformError(

@@ -113,7 +113,7 @@ def what_fits(method: Method, detector: Any, resolved: Detecting) -> Detecting:
     if classifier is None:
         raise ReconformError(
             "`method='learned'` learns its scores with a classifier and takes no detector; leave "
-            f"`detector` out (got {resolved.name}), and say Learned(classifier) for another "
+            f"`detector` out (got {resolved.name}). In Python, Learned(classifier) takes another "
             "classifier."
         )
     return Learning(clone(method).set_params(classifier=classifier))

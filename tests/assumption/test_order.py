@@ -162,7 +162,7 @@ def test_times_are_read_however_they_are_written(times):
 @pytest.mark.parametrize(
     ("times", "sentence"),
     [
-        (["yesterday", "2024-06-01"], "not all of it can be read"),
+        (["yesterday", "2024-06-01"], "cannot all be read as times"),
         (["2024-06-01", None], "1 rows have no time, the first is row 2"),
         ([1.0, np.inf], "have no time"),
         ([True, False], "must be dates, times or numbers"),

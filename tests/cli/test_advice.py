@@ -33,7 +33,9 @@ FLAGS = ("--prepare", "--trust-objects", "--overwrite", "--only-anomalies",
 # Of a method, and gone with it.
 OF_METHODS = ("repeats=", "calibration=", "folds=", "draws=")
 
-WHOLE = re.compile(r"`(reconform [^`]+)`|^ {4}(reconform .+)$", re.MULTILINE)
+WHOLE = re.compile(
+    r"""`(reconform [^`]+)`|^ {4}(reconform .+)$|"next": "(reconform [^"]+)\"""", re.MULTILINE
+)
 LEFT_OUT = re.compile(r"(?:leave out|without) (--[a-z-]+)|leave (--[a-z-]+) out")
 NAMED = re.compile(
     r"(?:reconform (?P<of>fit|detect) )?(?P<option>--[a-z][a-z-]*)"
@@ -70,7 +72,7 @@ def without(line, option):
 def advised(line, said, fitted=""):
     """All commands that come of the advice in what a command said; `fitted` made its model."""
     for found in WHOLE.finditer(said):
-        yield found[1] or found[2]
+        yield found[1] or found[2] or found[3]
     said = WHOLE.sub("", said).replace("--output FILE --only-anomalies", "--output")
     said = re.sub(r"Error: --\S+ \S+ must", "", said)  # which is about a default
     for found in LEFT_OUT.finditer(said):

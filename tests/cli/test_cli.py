@@ -346,6 +346,8 @@ def test_inspect(here):
         assert words in said
     facts = run_json("inspect", "plant.rcad")
     assert facts["n_calibration"] == 200
+    assert "P(p <= α)" in facts["guarantee"]
+    assert "P(p <= α)" not in said  # a theorem is not for the first look
 
 
 def test_foreign_types_must_be_trusted(here):
@@ -465,7 +467,7 @@ def test_the_shape_of_json(here, tables):
         "reconform", "command", "reference", "new", "detector", "method", "seed", "n_reference",
         "n_calibration", "decision", "flagged", "p_threshold", "false_bound", "guarantee",
         "assumption", "choice", "scheme", "why_nothing", "anomalies", "top", "output", "report",
-        "warnings", "promise", "sample", "seen",
+        "warnings", "promise", "sample", "seen", "next",
     }  # fmt: skip
     assert (facts["command"], facts["detector"], facts["method"]) == ("detect", "knn", "jackknife+")
     assert (facts["output"], facts["report"]) == ("out.csv", "report.html")

@@ -260,4 +260,4 @@ CHECKS = [
 
 def _too_few(rows: int, what: str) -> str:
     said = f"there {'is' if rows == 1 else 'are'} only {rows:,} {what}{'' if rows == 1 else 's'}"
-    return f"{said}, and it takes {LEAST_ROWS}"
+    return f"{said}, and the checks need {LEAST_ROWS}"

@@ -262,8 +262,8 @@ def _parsed(cells: Any) -> Any:
             if read.null_count == cells.null_count:
                 return read
     raise ReconformError(
-        f"`times`: not all of it can be read as one kind of time, such as {cells[0].as_py()!r}; "
-        "write times as 2024-05-31 13:45:00, or as numbers."
+        f"`times`: {cells[0].as_py()!r} and the rest cannot all be read as times; "
+        "write them as 2024-05-31 13:45:00, or as numbers."
     )
 
 

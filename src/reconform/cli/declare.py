@@ -304,6 +304,7 @@ def _takes(command: click.Command, option: str) -> bool:
 CARRIED = {
     "detect": ("Decision", "Detector and method", "Columns", "Files"),
     "clean": ("Columns", "Files"),
+    "score": ("Decision", "Model", "Files"),
 }
 RESULTS = ("output", "overwrite", "report", "quiet", "json", "explain")
 
@@ -324,7 +325,8 @@ def _complete(found: re.Match[str]) -> str:
     typed: dict[str, Any] = {
         name: one for name, one in parsed.items() if isinstance(one, str | list | bool)
     }
-    typed |= ctx.meta.get(MODEL, {})
+    if not _takes(target, "model"):
+        typed |= ctx.meta.get(MODEL, {})
     words = ["reconform", name]
     for one in target.params:
         given = typed.get(str(one.name))

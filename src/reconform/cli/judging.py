@@ -252,9 +252,15 @@ def judge(
         for what, where in (("Rows", writing.output), ("Report", writing.report)):
             if where is not None and not is_standard(where):
                 voice.say(f"{what}: {where}")
-        if reference is not None and not explained:
-            _tell_next(voice, judgement, ids, shows_rows=writing.output is None)
-    return judgement, partial(_facts, judgement, explained, ids, deciding, writing)
+    step = (
+        ""
+        if explained
+        else _next_step(cad, judgement, ids, "score" if reference is None else "detect")
+    )
+    if "--method" in step or ("--explain" in step and writing.output is None):
+        voice.say(in_options(f"Next: {step}"))  # other steps stand in a sentence above
+    told = partial(_facts, judgement, explained, ids, deciding, writing)
+    return judgement, lambda: {**told(), "next": in_options(step).strip("`") or None}
 
 
 def _write_page(
@@ -376,23 +382,22 @@ def _row_said(row: Mapping[str, Any]) -> str:
     return f"row {row['row'] + 1:,}, {column} {row['value']:.4g} ({row['strength']:+.1f})"
 
 
-def _tell_next(
-    voice: Voice, judgement: FileDiscoveries, ids: Sequence[str], *, shows_rows: bool
-) -> None:
-    """Advise one command where nothing has yet: of a check, a method, or a look at one row."""
-    why, findings = judgement.why_nothing or "", judgement.verdict.findings
-    leads = ADVISED.search(" ".join(finding.advice for finding in findings))
-    if leads and leads[0] not in findings[0].advice:
-        voice.say(in_options(f"Next: {leads[0]}"))
-    if leads or ADVISED.search(why):
-        return
+def _next_step(
+    cad: ConformalDetector, judgement: FileDiscoveries, ids: Sequence[str], command: str
+) -> str:
+    """One command to go on with: what a check or an empty list advises, or a look at one row."""
+    findings, why = judgement.verdict.findings, judgement.why_nothing or ""
+    advised = ADVISED.search(f"{findings[0].advice if findings else ''} {why}")
     method = METHOD.search(why)
-    if method is not None:
-        voice.say(in_options(f"Next: `reconform detect --method {method[1]}`"))
-    elif judgement.count and shows_rows and len(ids) < 2:
-        first = take(judgement, ids, 1)
-        name = str(first.ids[ids[0]][0] if ids else first.rows[0])
-        voice.say(in_options(f"Next: `reconform detect --explain {shlex.quote(name)}`"))
+    if advised is not None:
+        return advised[0]
+    if method is not None and command == "detect":
+        return f"`reconform detect --method {method[1]}`"
+    if cad.known_rows is None or judgement.weights is not None or len(ids) > 1:
+        return ""  # an explanation judges a row without weights
+    first = take(judgement, ids, 1, flagged=judgement.count > 0)
+    name = str(first.ids[ids[0]][0] if ids else first.rows[0])
+    return f"`reconform {command} --explain {shlex.quote(name)}`"
 
 
 # --- as plain data -------------------------------------------------------------------------------

@@ -490,11 +490,11 @@ def _facts(info: ModelInfo) -> dict[str, Any]:
 def _lines(info: ModelInfo) -> list[str]:
     """What is in a model, and what runs with it take up."""
     known = remembered(info)
-    lines = [in_options(str(info)), f"  columns: {_columns(info, known)}"]
+    lines = [in_options(str(info)), f"  {_columns(info, known)}"]
     if known.reference is not None:
         lines.append(f"  made by reconform fit of {known.reference}, {known.detector}")
         lines.append(f"  remembers {_said(known)}".removesuffix("remembers "))
-    return lines
+    return [*lines, in_options("Next: `reconform inspect --json`, which has the theorems, too")]
 
 
 def _said(known: Remembered) -> str:
@@ -514,7 +514,8 @@ def _columns(info: ModelInfo, known: Remembered) -> str:
         f.name if f.labels is None else f"{f.name} ({len(f.labels):,} labels)" for f in features
     ]
     more = [f"{len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
-    return ": ".join([f"{info.n_features:,}", ", ".join(names[:MOST_NAMES] + more)]).rstrip(": ")
+    said = ", ".join(names[:MOST_NAMES] + more)
+    return ": ".join([f"{info.n_features:,} columns", said]).rstrip(": ")
 
 
 # Reference and new rows: all in memory at once, and a split.

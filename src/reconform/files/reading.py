@@ -322,7 +322,7 @@ def in_units(
     table: Table, unit: str, *, group: str | None, windows: Windows | None = None
 ) -> Table:
     """Make one row of features of every unit of a reference, or of every window."""
-    with blaming(table.path, unit):
+    with blaming(table.path, unit if windows is None else windows.time):
         rows = units_of_rows(table.ids, table.X, table.features, unit, windows)
         if len(rows.names) < 2:
             raise ReconformError(f"it has {len(rows.names)} unit; a reference needs at least two.")

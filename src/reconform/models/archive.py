@@ -346,6 +346,14 @@ def read_npy(buffer: ByteArray) -> AnyArray:
 # --- what a file says about itself ----------------------------------------------------------------
 
 
+# What is known of a p-value, by the kind of guarantee.
+IN_SHORT = {
+    "exact": "proven",
+    "bounded": "proven at a larger level",
+    "measured": "measured, not proven",
+}
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """The facts in a model's manifest, and how large its parts are.
@@ -412,7 +420,7 @@ class ModelInfo:
             f"{self.path}: {self.detector}, method {self.method}",
             f"  {self.n_reference:,} reference rows, {self.n_features:,} features, "
             f"{self.n_calibration:,} calibration scores",
-            f"  {self.guarantee}",
+            *(f"  {said}" for said in self._in_short()),
             *(f"  updated {said}" for said in self.updates),
             f"  written {self.created} by reconform {self.reconform} "
             f"(format {self.format_version}), {self.file_bytes:,} bytes",
@@ -421,6 +429,16 @@ class ModelInfo:
             lines.append(f"  contains objects of other libraries: {', '.join(self.foreign_types)}")
         # A file may say anything of itself: a terminal shows it, and obeys none of it.
         return "\n".join(printable(line.replace("\n", " ")) for line in lines)
+
+    def _in_short(self) -> Iterator[str]:
+        """What `guarantee` says, without its theorems; and which marks it depends on."""
+        of_one = self.guarantee.partition("one p-value is ")[2]
+        for kind, said in IN_SHORT.items():
+            if of_one.startswith(kind):
+                yield f"p-values: {said}"
+        marks = of_one.partition("if the marks were right: ")[2].partition("; the false disc")[0]
+        if marks:
+            yield marks
 
 
 def inspect(path: str | Path) -> ModelInfo:

@@ -473,7 +473,7 @@ def describe_first(
 def _estimated(rows: int, estimate: float, of: WholeList) -> str:
     """Say how many normal rows would be as unusual as those that come first."""
     share = float(f"{estimate:.2g}")
-    how_many = "as many" if share >= rows else f"about {share:,g}"
+    how_many = "at least as many" if share >= rows else f"about {share:,g}"
     return f"Of {of.tested:,} normal rows, {how_many} would be as unusual."
 
 

@@ -96,9 +96,10 @@ class Claim:
         On average at most 10% of them are false alarms (proven, if normal new rows come from the
         same process as the reference).
         """
-        are = "are" if self.status.startswith(PROVEN) else "should be"
-        how = f"{self.status}, if {self.condition}"
-        return f"On average at most {level} of {of} {are} false alarms ({how})."
+        are, false = ("is", "a false alarm") if level == "1" else ("are", "false alarms")
+        are = are if self.status.startswith(PROVEN) else "should be"
+        how = f"{self.status}{';' if ':' in self.status else ','} if {self.condition}"
+        return f"On average at most {level} of {of} {are} {false} ({how})."
 
 
 @dataclass(frozen=True)

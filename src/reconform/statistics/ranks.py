@@ -467,10 +467,6 @@ def row_uniforms(key: int, start: int, count: int) -> FloatArray:
     return np.asarray(1.0 - np.random.Generator(bits).random(count + skip)[skip:])
 
 
-# A sentence names no more detectors than this.
-SHOWN = 4
-
-
 @dataclass(frozen=True, eq=False)
 class Choice:
     """Which of several detectors each new row was ranked by.
@@ -553,17 +549,20 @@ def choice_sentence(candidates: tuple[Candidate, ...]) -> str:
     --------
     >>> kde, knn = Candidate("kde", 90, 31, 33), Candidate("knn", 10, 0, 12)
     >>> print(choice_sentence((kde, knn, Candidate("lof", 0, 0, 4))))
-    Ranked by kde for 90 of 100 rows (31 flagged), knn for 10 (0 flagged), chosen among 3 detectors.
+    One of 3 detectors was chosen for each row: kde for 90 of 100 rows, another for the rest.
     """
     total = sum(one.rows for one in candidates)
     chosen = [one for one in candidates if one.rows]
     if not chosen:
         return ""
-    parts = [f"{one.name} for {one.rows:,} ({one.flagged:,} flagged)" for one in chosen[:SHOWN]]
-    parts[0] = parts[0].replace(" (", f" of {total:,} rows (", 1)
-    if len(chosen) == 1:
-        parts = [chosen[0].name]
-    return f"Ranked by {', '.join(parts)}, chosen among {len(candidates)} detectors."
+    name, others = chosen[0].name, len(chosen) - 1
+    if not others:
+        return f"Ranked by {name}, chosen among {len(candidates)} detectors."
+    return (
+        f"One of {len(candidates)} detectors was chosen for each row: {name} for "
+        f"{chosen[0].rows:,} of {total:,} rows, {'another' if others == 1 else f'{others} others'} "
+        "for the rest."
+    )
 
 
 # --- φ: how the scores of several models that held out a row become one ---------------------------
