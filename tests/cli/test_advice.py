@@ -33,9 +33,7 @@ FLAGS = ("--prepare", "--trust-objects", "--overwrite", "--only-anomalies",
 # Of a method, and gone with it.
 OF_METHODS = ("repeats=", "calibration=", "folds=", "draws=")
 
-WHOLE = re.compile(
-    r"""`(reconform [^`]+)`|^ {4}(reconform .+)$|"next": "(reconform [^"]+)\"""", re.MULTILINE
-)
+WHOLE = re.compile(r'`(reconform [^`]+)`|^ {4}(reconform .+)$|"next": "(reconform [^"]+)"', re.M)
 LEFT_OUT = re.compile(r"(?:leave out|without) (--[a-z-]+)|leave (--[a-z-]+) out")
 NAMED = re.compile(
     r"(?:reconform (?P<of>fit|detect) )?(?P<option>--[a-z][a-z-]*)"

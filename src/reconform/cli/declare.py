@@ -325,7 +325,7 @@ def _complete(found: re.Match[str]) -> str:
     typed: dict[str, Any] = {
         name: one for name, one in parsed.items() if isinstance(one, str | list | bool)
     }
-    if not _takes(target, "model"):
+    if name != "score":  # which has it from the model, too
         typed |= ctx.meta.get(MODEL, {})
     words = ["reconform", name]
     for one in target.params:

@@ -412,7 +412,7 @@ def open_units(
                 raise too_many_rows(raw.source, most)
         carried = pa.concat_tables(tables)
         X = np.concatenate(parts)
-        with blaming(raw.source.label, unit):
+        with blaming(raw.source.label, unit if windows is None else windows.time):
             rows = units_of_rows(carried, X, known.columns, unit, windows, known)
             known.refuse_known(rows.names.tolist())
             made = of_units(rows, carried, unit, group)
