@@ -21,7 +21,7 @@ from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..errors import ReconformError
 from ..methods import Plan
 from ..parallel import run_blocks
-from ..statistics.conditional_calibration import StepUp, e_value, e_value_of_one_model
+from ..statistics.conditional_calibration import StepUp, e_value_of_one_model
 from ..statistics.ranks import (
     BLOCK_BYTES,
     Calibration,
@@ -430,12 +430,12 @@ class Ensemble(ABC):
 
 
 def e_values_by_scores(
-    augmented_blocks: Iterable[AugmentedScores], step: StepUp, *, graded: bool = False
+    augmented_blocks: Iterable[AugmentedScores], step: StepUp
 ) -> Iterator[tuple[int, Fraction]]:
     """Find e-values of new rows, each by the model on D and the row, which scores everything."""
     for augmented in augmented_blocks:
         for j, own, others in augmented:
-            yield j, e_value_of_one_model(own, np.delete(others, j), step, graded=graded)
+            yield j, e_value_of_one_model(own, np.delete(others, j), step)
 
 
 def e_values_by_refits(
@@ -474,7 +474,7 @@ def e_values_by_refits(
                         other = ensemble.on(np.delete(every, w, axis=0))
                         theirs = other.batch_ranks(batch, rows=near).at_most
                     longest = max(longest, step.count(theirs))
-            yield j, e_value(own, int(step.limits[min(longest, cap)]))
+            yield j, step.e_value(own, min(longest, cap))
 
 
 def _reach(longest: int, step: StepUp) -> int:

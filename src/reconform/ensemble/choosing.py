@@ -13,7 +13,7 @@ do not depend on the level of the list, and q-values mean what they say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
@@ -39,7 +39,8 @@ LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))
 # finds plus FEW: six rows at least, which a few anomalies do not bring about by chance.
 MARGIN, FEW = 5, 16
 
-# Certified lists of several detectors count as 15/16 of their rows where they have more than these.
+# Certified lists of several detectors count as one row less for every 16, two at most, where they
+# have more rows than these.
 UNCHANGED = 8
 
 
@@ -287,11 +288,12 @@ class FullChoice(Ensemble):
         for k, (ensemble, measured) in enumerate(pooled):
             if ensemble is first and ensemble.fitted_on is not None:
                 exact = chosen == k
-                yield from ensemble.e_values(measured, rows[exact], step)
+                yield from ensemble.e_values(measured, rows[exact], replace(step, graded=True))
         length = np.arange(len(step.limits))
-        less = np.maximum(np.minimum(length, UNCHANGED), length * 15 // 16)
+        fewer = length - np.minimum(-(-length // 16), 2)
+        less = np.maximum(np.minimum(length, UNCHANGED), fewer)
         others = self.augmented_by_chosen(X, rows[~exact], chosen[~exact])
-        yield from e_values_by_scores(others, StepUp(step.limits[less], step.rows), graded=True)
+        yield from e_values_by_scores(others, StepUp(step.limits[less], step.rows, graded=True))
 
     def _pooled(self, X: FloatArray) -> list[tuple[Ensemble, FloatArray]]:
         """Every detector, and the batch as it sees it."""

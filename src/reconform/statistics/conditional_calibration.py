@@ -63,10 +63,13 @@ class StepUp:
         level alone.
     rows : int
         n + 1.
+    graded : bool
+        Whether e-values are graded, see `graded_e_value`.
     """
 
     limits: RankArray
     rows: int
+    graded: bool = False
 
     @classmethod
     def at(cls, level: float | Fraction, n: int, m: int) -> StepUp:
@@ -91,6 +94,11 @@ class StepUp:
         """
         upto = 1 + np.searchsorted(np.sort(ranks), self.limits[1:], side="right")
         return int(np.flatnonzero(upto >= np.arange(1, len(self.limits)))[-1]) + 1
+
+    def e_value(self, own: FloatArray, length: int) -> Fraction:
+        """e_j of a list of so many rows, by the scores of E_j; see the functions of this name."""
+        limit = int(self.limits[length])
+        return graded_e_value(own, limit) if self.graded else e_value(own, limit)
 
 
 @njit(cache=True, nogil=True)
@@ -158,9 +166,7 @@ def graded_e_value(own: FloatArray, limit: int) -> Fraction:
     return 4 * total / max(1, limit * (limit + 1)) ** 2
 
 
-def e_value_of_one_model(
-    own: FloatArray, others: FloatArray, step: StepUp, *, graded: bool = False
-) -> Fraction:
+def e_value_of_one_model(own: FloatArray, others: FloatArray, step: StepUp) -> Fraction:
     """e_j where one model, fitted on E_j, scores everything.
 
     In every world that finds the row at place j the list has the same length, and w is found iff
@@ -174,8 +180,6 @@ def e_value_of_one_model(
         Scores of the other new rows, in any way that does not depend on which row of E_j is the
         new one.
     step : StepUp
-    graded : bool
-        Whether to take `graded_e_value`.
 
     Examples
     --------
@@ -184,7 +188,7 @@ def e_value_of_one_model(
     Fraction(4, 1)
     """
     ranks = np.searchsorted(np.sort(own), others, side="right")
-    return (graded_e_value if graded else e_value)(own, int(step.limits[step.count(ranks)]))
+    return step.e_value(own, step.count(ranks))
 
 
 # --- the list ------------------------------------------------------------------------------------
