@@ -211,7 +211,8 @@ def test_columns_are_prepared(here):
     facts = run_json(*common, "--id", "time", "--set", "folds=4")
     said = facts["reference"]["columns"]
     assert said == {
-        "flow": "number, missing in 7 rows", "temperature": "number", "state": "category of 3",
+        "flow": "number, missing in 7 rows", "temperature": "number",
+        "state": "category with 3 labels",
     }  # fmt: skip
     assert (facts["new"]["missing"], facts["new"]["unseen"]) == ({"flow": 6}, {"state": 12})
     assert facts["flagged"] == 12

@@ -324,7 +324,7 @@ def test_tables_with_types(tmp_path):
         path = save(table, tmp_path / f"bad{suffix}")
         said = {use.name: use.said.partition(":")[0] for use in read_reference(path).uses}
         assert said == {
-            "a": "number, missing in 1 rows", "s": "category of 2", "t": "date",
+            "a": "number, missing in 1 rows", "s": "category with 2 labels", "t": "date",
             "l": "neither numbers nor text", "n": "empty",
             "z": "constant, 5 in every reference row",
         }  # fmt: skip

@@ -50,7 +50,7 @@ SAID = {
     "uid": "id, different in every row: left out",
     "serial": "id, different in most rows: left out",
     "when": "date: hour and weekday",
-    "kind": "category of 3",
+    "kind": "category with 3 labels",
     "pressure": "number, missing in",
     "price": "number",
     "humidity": "number",
@@ -93,7 +93,7 @@ def test_options_overrule(here):
     columns = said["reference"]["columns"]
     assert set(SAID) - set(columns) == {"note", "empty", "serial"}
     assert columns["when"] == "date: elapsed"
-    assert columns["sensor"].startswith("category of")
+    assert columns["sensor"].startswith("category with")
     kept = run_json("detect", "a.csv", "b.csv", "--columns", "uid,pressure")
     assert kept["reference"]["features"] == ["uid", "pressure"]
 

@@ -37,6 +37,11 @@ from .model_commands import loading_options, remembered
 from .options import Columns, Files, Fitting, parallel
 from .output import Voice, check_separate
 
+IN_ORDER = (
+    "They stand in the order in which to look at them: rows that are far from the others come "
+    "early, as anomalies of one kind give each other ordinary scores."
+)
+
 reviewing_options = family(
     "reviewing",
     "Review",
@@ -122,6 +127,7 @@ def clean(
         voice.show(shown.table(unusual, counted=True))
         voice.say()
         voice.say(CAPTION, style="dim")
+        voice.say(IN_ORDER, style="dim")
         if output is not None:
             written = review_table(reference, known, rows, {**numbers, "most_unusual": unusual})
             # A person opens it in a spreadsheet.
@@ -136,8 +142,10 @@ def clean(
             )
             marks = " ".join(f"--marks {shlex.quote(path)}" for path in (*columns.marks, output))
             voice.say(in_options(f"Next: `reconform clean {marks}`"))
-        elif output is None and not Path("review.csv").exists():
-            voice.say(in_options("Next: `reconform clean --output review.csv`"))
+        elif output is None:
+            names = (f"review{more}.csv" for more in ("", *(f"-{i}" for i in range(2, 100))))
+            free = next((name for name in names if not Path(name).exists()), "FILE")
+            voice.say(in_options(f"Next: `reconform clean --output {free}`"))
         voice.finish(
             {
                 "command": "clean",

@@ -23,6 +23,7 @@ from rich.filesize import decimal
 
 from .. import models
 from ..assumption.history import change_since, earlier_run
+from ..assumption.verdict import of_units
 from ..atomic import check_place, draft_of
 from ..detector import ConformalDetector
 from ..display import percent
@@ -229,14 +230,13 @@ def fit(
         )
         info = replace(models.inspect(draft_of(model)), path=model)
         method = cad.plan_.scheme if fitting.method == "auto" else fitting.method
-        voice.say(
-            f"Fitted {fitting.detector} with method {method} to {len(table):,} rows of "
-            f"{len(table.features):,} columns",
-            style="bold",
-        )
+        row = "row" if columns.unit is None else WINDOW if columns.unit == WINDOW else "unit"
+        made = "columns" if row == "row" else "features"
+        said = f"Fitted {fitting.detector} with method {method} to {len(table):,} rows of "
+        voice.say(of_units(f"{said}{len(table.features):,} {made}", row), style="bold")
         rule = deciding.rule.resolved(cad)
         level = percent(float(rule.level)) if rule.false_alarms is None else f"{rule.level}"
-        voice.say(rule.claim(cad).promise(level, "the flagged rows"))
+        voice.say(of_units(rule.claim(cad).promise(level, "the flagged rows"), row))
         voice.say(f"Model: {model} ({decimal(info.file_bytes)})")
         if info.foreign_types:
             voice.say(

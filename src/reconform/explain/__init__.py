@@ -453,6 +453,17 @@ class Explainer:
             carried = NO_FEATURE
         else:
             carried = f"Carries: shares of {attribution.how}.{note}"
+        nearest = []
+        for normal, distance, apart in zip(
+            near.rows[:SHOWN].tolist(), near.distances.tolist(), near.apart, strict=False
+        ):
+            order = np.argsort(-apart, kind="stable")[:MOST_DIFFERENT]
+            differs = tuple(
+                (clean(cells[j].name), _word(cells[j], i), _word(self._all.normal[j], normal))
+                for j in order
+                if apart[j] >= LEAST_DIFFERENCE
+            )
+            nearest.append(NormalRow(self.known.label(normal), distance, differs))
         return Explanation(
             row=clean(judged.row),
             flagged=judged.flagged,
@@ -461,12 +472,7 @@ class Explainer:
             detector=name,
             features=tuple(self._features(cells, i, unusual, shares, near.apart[0])),
             carried_by=carried,
-            nearest=tuple(
-                self._normal_row(cells, i, int(normal), float(distance), apart)
-                for normal, distance, apart in zip(
-                    near.rows[:SHOWN], near.distances[:SHOWN], near.apart[:SHOWN], strict=True
-                )
-            ),
+            nearest=tuple(nearest),
             compared_with=self.known.sentence,
             units=self.units,
         )
@@ -490,17 +496,6 @@ class Explainer:
             near = np.argsort(squares, kind="stable")[:NEIGHBOURS]
             found.append(Near(near, np.sqrt(squares[near]), apart[near]))
         return found
-
-    def _normal_row(
-        self, cells: Cells, i: int, normal: int, distance: float, apart: FloatArray
-    ) -> NormalRow:
-        order = np.argsort(-apart, kind="stable")[:MOST_DIFFERENT]
-        differs = tuple(
-            (clean(cells[j].name), _word(cells[j], i), _word(self._all.normal[j], normal))
-            for j in order
-            if apart[j] >= LEAST_DIFFERENCE
-        )
-        return NormalRow(self.known.label(normal), distance, differs)
 
     # --- what carries the score ------------------------------------------------------------------
 

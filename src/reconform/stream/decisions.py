@@ -451,8 +451,8 @@ class MicroBatches(DecisionStream):
             return f"{claim.full} It holds in each window, and adds up over windows."
         level = f"{float(100 * rule.level):g}%"
         return (
-            f"{claim.promise(level, 'the rows flagged in a window')} For all windows together it "
-            "is measured, and where most windows have no anomaly it is higher."
+            f"{claim.promise(level, 'the rows flagged in a window')} Over all windows it is "
+            "measured only, and higher where most windows have no anomaly."
         )
 
     @property

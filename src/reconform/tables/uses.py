@@ -532,7 +532,7 @@ def _category(column: _Both, *, named: bool) -> Use:
     if len(labels) == 1 and not first.missing and first.rows == len(column.cells[0]):
         said = f"constant, {labels[0][:40]!r} in every reference row"
     else:
-        said = f"category of {len(labels):,}"
+        said = f"category with {len(labels):,} label{'s' * (len(labels) != 1)}"
     return Use(name, said, (Feature(name, tuple(labels)),))
 
 
