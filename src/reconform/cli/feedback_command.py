@@ -125,9 +125,8 @@ def clean(
         )
         voice.say()
         voice.show(shown.table(unusual, counted=True))
-        voice.say()
-        voice.say(CAPTION, style="dim")
-        voice.say(IN_ORDER, style="dim")
+        for said in ("", CAPTION, IN_ORDER):
+            voice.say(said, style="dim")
         if output is not None:
             written = review_table(reference, known, rows, {**numbers, "most_unusual": unusual})
             # A person opens it in a spreadsheet.

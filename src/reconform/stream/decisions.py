@@ -467,7 +467,7 @@ class MicroBatches(DecisionStream):
 
     def _warn(self) -> None:
         if self._limit is not None:
-            warnings.warn(self._limit, UserWarning, stacklevel=4)
+            warnings.warn(self._limit, OutlookWarning, stacklevel=4)
 
     # --- rows ---
 
