@@ -210,10 +210,8 @@ def test_columns_are_prepared(here):
     common = ["detect", "messy.csv", "messy_new.csv", "--detector", "knn", "--method", "cv+"]
     facts = run_json(*common, "--id", "time", "--set", "folds=4")
     said = facts["reference"]["columns"]
-    assert said == {
-        "flow": "number, missing in 7 rows", "temperature": "number",
-        "state": "category with 3 labels",
-    }  # fmt: skip
+    assert said == {"flow": "number, missing in 7 rows", "temperature": "number",
+                    "state": "category with 3 labels"}  # fmt: skip
     assert (facts["new"]["missing"], facts["new"]["unseen"]) == ({"flow": 6}, {"state": 12})
     assert facts["flagged"] == 12
     said = run(*common, "--id", "time", "--set", "folds=4").stdout
@@ -347,8 +345,7 @@ def test_inspect(here):
         assert words in said
     facts = run_json("inspect", "plant.rcad")
     assert facts["n_calibration"] == 200
-    assert "P(p <= α)" in facts["guarantee"]
-    assert "P(p <= α)" not in said  # a theorem is not for the first look
+    assert ("P(p <=" in facts["guarantee"], "P(p <=" in said) == (True, False)  # no theorem yet
 
 
 def test_foreign_types_must_be_trusted(here):

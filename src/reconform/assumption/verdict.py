@@ -160,14 +160,13 @@ SHARES = (0.01, 0.03, 0.1, 0.2)
 CHANCE = 0.1
 
 FLAT = "No more new rows are unusual than chance explains."
-BLIND = "There may be no anomalies. If you expect some, try another `{judge}`."
+BLIND = "There may be no anomalies, or this {judge} does not see them."
 NONE = "There may be no anomalies."
 MASKED = (
     "If you expect some, the reference may hold anomalies of their kind, which make them look "
     "normal: look through it with `reconform clean`."
 )
 EVEN = "More new rows are unusual than chance explains, but not unusual enough for this level."
-WEAK = f"{EVEN} Try another `{{judge}}`."
 
 
 def looks_flat(counts: IntArray) -> bool:
@@ -205,7 +204,7 @@ def why_nothing(
     warning : str, optional
         What is said of a reference that is too small.
     judge : {"detector", "method", ""}
-        What another one of may find more; empty where several detectors were tried.
+        What may not see the anomalies; empty where several detectors were tried.
 
     Returns
     -------
@@ -223,4 +222,4 @@ def why_nothing(
         extremes = any(finding.check == "reference extremes" for finding in verdict.findings)
         blind = BLIND.format(judge=judge) if judge else NONE
         return f"{FLAT} {f'{NONE} {MASKED}' if extremes else blind}"
-    return warning or (WEAK.format(judge=judge) if judge else EVEN)
+    return warning or EVEN

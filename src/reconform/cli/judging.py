@@ -340,8 +340,8 @@ def _checks(verdict: Verdict, why: str) -> str:
     also = [one[:1].lower() + one[1:] for one in also] + [f"{left:,} more"] * (left > 0)
     said = f"{_part(SENTENCE, first.sentence)} {first.advice}"
     said += f" Also: {'; '.join(also)}." if also else ""
-    noted = "" if verdict.reasons else " found nothing against the assumption, but note"
-    return in_options(" ".join(f"The checks{noted}: {said}".split()))
+    noted = "" if verdict.reasons else " nothing against the assumption, but note"
+    return in_options(" ".join(f"The checks found{noted}: {said}".split()))
 
 
 def _part(pattern: re.Pattern[str], sentence: str) -> str:
