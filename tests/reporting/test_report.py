@@ -217,7 +217,8 @@ def test_what_is_unusual_about_a_row(kind):
     convert = {"pandas": lambda x: x, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas}
     reference, rows = (convert[kind](f) for f in frame())
     cad = ConformalDetector(Prepare("knn"), "full").fit(reference)
-    explainer = cad.discover(rows).explainer
+    with pytest.warns(UserWarning, match="did not have, 'extra': not looked at"):
+        explainer = cad.discover(rows).explainer
     described = explainer.unusual([0, 1, 2])
     told = [[(explainer.features[u.feature].name, u.value, u.note) for u in d] for d in described]
     assert told == [
