@@ -186,7 +186,7 @@ class DetectorsIn:
             case {"frozen": int(inner)}:
                 return FrozenEstimator(self.read(inner))
             case {"native": name, "parameters": parameters}:
-                kind = next((kind for kind, one in KINDS.items() if one.name == name), None)
+                kind = next((kind for kind, one in kinds().items() if one.name == name), None)
                 if kind is None:
                     raise ReconformError(f"no detector is called {name!r}")
                 detector = kind(**neutral(kind, Plain().read(parameters, self.source)))
@@ -212,16 +212,20 @@ class DetectorsIn:
             require(fits, "a detector was fitted on other columns")
 
 
-# Every detector of ours: those of the registry, and those that stand around others.
-KINDS: Mapping[type, DetectorRecord] = {
-    **{entry.kind: entry.record for entry in DETECTORS.values()},
+# Detectors of ours that stand around others, and are no rows of the registry.
+AROUND: Mapping[type, DetectorRecord] = {
     Prepare: DetectorRecord("Prepare", {}),
     Prepared: DetectorRecord("Prepared", {"fitted_": Detector(fitted=True)}),
 }
 
 
+def kinds() -> Mapping[type, DetectorRecord]:
+    """Every detector of ours, those that were added to the registry meanwhile among them."""
+    return {**{entry.kind: entry.record for entry in DETECTORS.values()}, **AROUND}
+
+
 def _record_of(detector: Any) -> DetectorRecord | None:
-    return KINDS.get(type(detector))
+    return kinds().get(type(detector))
 
 
 def check_parameters(detector: Any, budget: Budget) -> None:
@@ -257,7 +261,7 @@ def _fitted_specs(detector: NativeDetector, whole: bool) -> Mapping[str, Spec]:
     """What `fit` sets; the models of a plan, which are not whole detectors, have no offset."""
     units: Mapping[str, Spec] = {} if detector._units() is None else {UNITS_KEY: UNITS}
     offset: Mapping[str, Spec] = {"offset_": FLOAT} if whole else {}
-    return {**units, **offset, **KINDS[type(detector)].fitted}
+    return {**units, **offset, **kinds()[type(detector)].fitted}
 
 
 def _columns_of(detector: NativeDetector, d: int) -> int:

@@ -450,7 +450,7 @@ def numbers(column: Any, layout: Written) -> tuple[FloatArray, BoolArray]:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from reconform.tables import Written
+    >>> from reconform.tables import TYPED
     >>> numbers(pa.chunked_array([["1.5", " true", "n/a", "red"]]), Written())
     (array([1.5, 1. , nan, nan]), array([False, False, False,  True]))
     """
@@ -519,7 +519,7 @@ def seconds(column: Any, written: str, layout: Written) -> tuple[FloatArray, Boo
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from reconform.tables import Written
+    >>> from reconform.tables import TYPED
     >>> cells = pa.chunked_array([["1970-01-02T00:00:01+02:00", "", "soon"]])
     >>> seconds(cells, "iso", Written())
     (array([86401.,    nan,    nan]), array([False, False,  True]))
@@ -576,7 +576,7 @@ def codes(column: Any, layout: Written) -> FloatArray:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from reconform.tables import Written
+    >>> from reconform.tables import TYPED
     >>> column = pa.chunked_array([["red", "", "red"]])
     >>> codes(column, Written()) == label_code("red")
     array([ True, False,  True])
@@ -633,7 +633,7 @@ def rounded(table: Any, features: Sequence[Feature], X: FloatArray, layout: Writ
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from reconform.tables import Written
+    >>> from reconform.tables import TYPED
     >>> table = pa.table({"id": [2**53 + 1, 5], "x": [1e300, 2.0]})
     >>> features = [Feature("id"), Feature("x")]
     >>> rounded(table, features, matrix(table, features, TYPED)[0], TYPED)
