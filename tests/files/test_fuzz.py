@@ -25,7 +25,12 @@ def test_a_short_run_finds_nothing():
     assert "0 findings" in done.stdout
 
 
-@pytest.mark.parametrize("name", AIMED)
+LONG = ["long_labels", "long_notes", "a_reference_of_equal_rows", "a_run_of_equal_numbers_in_arrow"]
+LONG += ["bytes_that_are_no_text_far_out", "a_page_that_swells", "many_columns_of_parquet"]
+MARKED = [pytest.param(one, marks=[pytest.mark.slow] * (one in LONG)) for one in AIMED]
+
+
+@pytest.mark.parametrize("name", MARKED)
 def test_aimed_tables_are_bounded(name, tmp_path):
     assert not trouble(name, run(name, tmp_path))
 
